@@ -1,0 +1,1 @@
+"""Rules, pure: a Machine or an analysed trace in, Verdicts out. Tables of comparisons, functions by topic."""

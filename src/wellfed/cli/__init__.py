@@ -1,0 +1,1 @@
+"""argv in, text and exit codes out: one file per verb; nothing else prints."""

@@ -1,0 +1,88 @@
+"""The Case: all that one look knows, saved as one file."""
+
+import gzip
+import io
+import zlib
+from typing import Any
+
+import msgspec
+
+from wellfed.model.base import Value
+from wellfed.model.ceiling import Ceiling
+from wellfed.model.change import Change
+from wellfed.model.errors import WellfedError
+from wellfed.model.machine import Machine
+from wellfed.model.trace import RankTrace, TraceWarning
+from wellfed.model.verdict import Verdict
+
+SCHEMA = 1
+MAX_CASE_BYTES = 512 << 20
+
+
+class Headline(Value, frozen=True, kw_only=True):
+    """What limits this work, in the user's unit: one sentence, the number and its unit."""
+
+    text: str
+    value: float | None = None
+    unit: str | None = None
+    next_command: str | None = None
+
+
+class Case(Value, frozen=True, kw_only=True):
+    """`made_by` is the verb and version; `redacted` says whether hostnames, addresses, serials, UUIDs and
+    environment values were taken out. `ignored` are findings that `wellfed.toml` sets aside, with its reason
+    in `message`. `workload` and `traffic` are filled by the planning verbs."""
+
+    schema: int = SCHEMA
+    made_by: str = ""
+    made_at: str = ""
+    redacted: bool = False
+    machine: Machine | None = None
+    ceilings: tuple[Ceiling, ...] = ()
+    ranks: tuple[RankTrace, ...] = ()
+    warnings: tuple[TraceWarning, ...] = ()
+    headline: Headline | None = None
+    verdicts: tuple[Verdict, ...] = ()
+    ignored: tuple[Verdict, ...] = ()
+    changes: tuple[Change, ...] = ()
+    workload: dict[str, Any] | None = None
+    traffic: dict[str, Any] | None = None
+
+    def counts(self) -> dict[str, int]:
+        """How many verdicts of each kind."""
+        counts = {"pass": 0, "finding": 0, "not-judged": 0}
+        for verdict in self.verdicts:
+            counts[verdict.verdict] += 1
+        return counts
+
+
+def encode_case(case: Case) -> bytes:
+    """The bytes of a case file: gzipped JSON, the same bytes for the same case."""
+    return gzip.compress(msgspec.json.encode(case, order="deterministic"), mtime=0)
+
+
+def decode_case(data: bytes) -> Case:
+    """A case from its file's bytes, gzipped or plain. Raises WellfedError when it is not one."""
+    if data[:2] == b"\x1f\x8b":
+        data = _gunzip_capped(data)
+    try:
+        case = msgspec.json.decode(data, type=Case)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise WellfedError(f"not a case file: {error}", hint="wellfed doctor --save my.case") from error
+    if case.schema != SCHEMA:
+        raise WellfedError(
+            f"case schema {case.schema} is not {SCHEMA}",
+            hint="read it with the version of wellfed that wrote it",
+        )
+    return case
+
+
+def _gunzip_capped(data: bytes) -> bytes:
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
+            out = stream.read(MAX_CASE_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise WellfedError(f"damaged case file: {error}", hint="save it again with --save") from error
+    if len(out) > MAX_CASE_BYTES:
+        raise WellfedError("case file unpacks to more than 512 MiB", hint="this is not a case wellfed wrote")
+    return out

@@ -1,0 +1,82 @@
+"""What a trace says of one rank and device: the saved, serialisable side of a Timeline.
+
+All times are integer nanoseconds. `Budget` and `idle` reconcile exactly: span = compute + exposed comm +
+exposed copy + idle, and the idle causes sum to idle.
+"""
+
+from typing import Any
+
+from wellfed.model.base import Value
+
+
+class Budget(Value, frozen=True, kw_only=True):
+    """Where a device's time went. Unions over all streams of the device; `exposed_comm_ns` is
+    communication outside compute, `exposed_copy_ns` memcpy and memset outside compute and communication."""
+
+    span_ns: int
+    compute_ns: int
+    exposed_comm_ns: int
+    exposed_copy_ns: int
+    idle_ns: int
+
+
+class StepBudget(Value, frozen=True, kw_only=True):
+    """Medians over `n` whole steps, the profiler's own cost taken off. Medians are taken of each part, then
+    scaled so that the parts sum to the span."""
+
+    n: int
+    span_ns: int
+    compute_ns: int
+    exposed_comm_ns: int
+    exposed_copy_ns: int
+    idle_ns: int
+    traced_span_ns: int | None = None
+
+
+class Step(Value, frozen=True, kw_only=True):
+    """One step as the host annotated it (or as it recurs on the GPU), absolute trace time."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+
+
+class TraceWarning(Value, frozen=True, kw_only=True):
+    """Something about the file that weakens numbers: `weakens` names them."""
+
+    code: str
+    count: int
+    sample: str = ""
+    weakens: str = ""
+
+
+class KernelRow(Value, frozen=True, kw_only=True):
+    name: str
+    kind: str
+    count: int
+    total_ns: int
+    median_ns: int
+
+
+class RankTrace(Value, frozen=True, kw_only=True):
+    """One rank and device. `budget` is None when the file holds no GPU event. `step_idle` has the causes of
+    `step_budget.idle_ns`. `step_parts` has one row a step for pictures: name, span and parts in ns."""
+
+    rank: int | None = None
+    device: int | None = None
+    gpu: str | None = None
+    source: str = ""
+    steps: tuple[Step, ...] = ()
+    step_source: str | None = None
+    budget: Budget | None = None
+    idle: dict[str, int] = {}
+    step_budget: StepBudget | None = None
+    step_idle: dict[str, int] = {}
+    step_parts: tuple[dict[str, Any], ...] = ()
+    gpu_events: int = 0
+    comm_ns: int = 0
+    comm_overlapped_ns: int = 0
+    kernels: tuple[KernelRow, ...] = ()
+    comm: tuple[dict[str, Any], ...] = ()
+    ops: tuple[dict[str, Any], ...] = ()
+    replay: dict[str, Any] = {}
