@@ -1,0 +1,434 @@
+"""Labelled loops: training and decoding loops with one known ill, their cure, and the measured speed-up.
+
+    python benchmarks/labelled_loops.py OUT_DIR [NAME ...]
+
+For each loop: the unprofiled step time sick and cured (medians of several rounds, one synchronise at the end
+of each), then a torch.profiler trace of the sick loop (wait 1, warmup 1, active 3), and `labels.json`. This is
+the truth that the trace engine's causes and gains are judged by; it is never read by the product.
+Needs an NVIDIA or AMD GPU and torch.
+"""
+
+import gzip
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+DEVICE = "cuda"
+Step = Callable[[], None]
+
+
+class Block(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.n1, self.n2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        b, t, c = x.shape
+        q, k, v = self.qkv(self.n1(x)).view(b, t, 3, self.heads, c // self.heads).permute(2, 0, 3, 1, 4)
+        a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(a.transpose(1, 2).reshape(b, t, c))
+        return x + self.down(F.gelu(self.up(self.n2(x))))
+
+
+class Gpt(nn.Module):
+    def __init__(self, layers: int, width: int, heads: int, vocabulary: int = 16000) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(vocabulary, width)
+        self.blocks = nn.ModuleList([Block(width, heads) for _ in range(layers)])
+        self.head = nn.Linear(width, vocabulary)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.embed(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+class Samples(Dataset[torch.Tensor]):
+    """Token samples that cost `cpu_ms` of CPU or `wait_ms` of waiting each."""
+
+    def __init__(self, length: int, cpu_ms: float = 0.0, wait_ms: float = 0.0) -> None:
+        self.length, self.cpu_ms, self.wait_ms = length, cpu_ms, wait_ms
+
+    def __len__(self) -> int:
+        return 1_000_000
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if self.wait_ms:
+            time.sleep(self.wait_ms / 1e3)
+        end = time.perf_counter() + self.cpu_ms / 1e3
+        while time.perf_counter() < end:
+            pass
+        return torch.full((self.length,), index % 1000, dtype=torch.long)
+
+
+def forever(loader: DataLoader[torch.Tensor]) -> Any:
+    while True:
+        yield from loader
+
+
+def gpt_training(
+    *,
+    layers: int = 12,
+    width: int = 768,
+    batch: int = 16,
+    length: int = 1024,
+    workers: int = 4,
+    cpu_ms: float = 0.0,
+    wait_ms: float = 0.0,
+    item: int = 0,
+    fused: bool = True,
+    logs: int = 0,
+) -> Step:
+    torch.manual_seed(0)
+    model = Gpt(layers, width, width // 64).to(DEVICE)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=fused, foreach=None if fused else False)
+    loader = DataLoader(
+        Samples(length, cpu_ms, wait_ms),
+        batch_size=batch,
+        num_workers=workers,
+        pin_memory=True,
+        persistent_workers=workers > 0,
+    )
+    batches = forever(loader)
+    sink: list[float] = []
+
+    def step() -> None:
+        tokens = next(batches).to(DEVICE, non_blocking=True)
+        with torch.autocast("cuda", torch.bfloat16):
+            logits = model(tokens)
+            loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        sink.extend(loss.item() for _ in range(item))
+        if logs:
+            grads = [p.grad for p in list(model.parameters())[:logs] if p.grad is not None]
+            sink.extend(grad.norm().item() for grad in grads)
+        optimizer.step()
+
+    return step
+
+
+class ConvNet(nn.Module):
+    def __init__(self, width: int, depth: int) -> None:
+        super().__init__()
+        layers: list[nn.Module] = [nn.Conv2d(3, width, 7, stride=4)]
+        for _ in range(depth):
+            layers += [nn.BatchNorm2d(width), nn.ReLU(), nn.Conv2d(width, width, 3, stride=2, padding=1)]
+        self.body = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 100))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.body(x)
+
+
+def conv_training(
+    *, batch: int, size: int, width: int, depth: int, pinned: bool, cpu_ms: float = 0.0
+) -> Step:
+    torch.manual_seed(0)
+    model = ConvNet(width, depth).to(DEVICE)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, fused=True)
+    images = [torch.randn(batch, 3, size, size) for _ in range(3)]
+    if pinned:
+        images = [i.pin_memory() for i in images]
+    labels = torch.randint(0, 100, (batch,), device=DEVICE)
+    stream = torch.cuda.Stream()
+    state: dict[str, Any] = {"k": 0, "next": None}
+
+    def fetch() -> torch.Tensor:
+        state["k"] += 1
+        return images[state["k"] % 3]
+
+    def step() -> None:
+        if cpu_ms:
+            end = time.perf_counter() + cpu_ms / 1e3
+            with torch.profiler.record_function(
+                "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+            ):
+                while time.perf_counter() < end:
+                    pass
+        if pinned:
+            if state["next"] is None:
+                state["next"] = fetch().to(DEVICE, non_blocking=True)
+            torch.cuda.current_stream().wait_stream(stream)
+            x = state["next"]
+            with torch.cuda.stream(stream):
+                state["next"] = fetch().to(DEVICE, non_blocking=True)
+        else:
+            x = fetch().to(DEVICE)
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = F.cross_entropy(model(x), labels)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+class DecodeLayer(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.RMSNorm(width)
+        self.a, self.b = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
+        self.c, self.d = nn.Linear(width, 2 * width, bias=False), nn.Linear(2 * width, width, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.norm(x)
+        x = x + self.b(F.silu(self.a(h)))
+        return x + self.d(F.silu(self.c(self.norm(x))))
+
+
+def decode(*, layers: int, width: int, batch: int, passes: int, graph: bool, item: bool = False) -> Step:
+    torch.manual_seed(0)
+    model = nn.Sequential(*[DecodeLayer(width) for _ in range(layers)]).to(DEVICE, torch.bfloat16)
+    x = torch.randn(batch, width, device=DEVICE, dtype=torch.bfloat16)
+    sink: list[float] = []
+    with torch.no_grad():
+        for _ in range(3):
+            model(x)
+        torch.cuda.synchronize()
+        captured = torch.cuda.CUDAGraph()
+        if graph:
+            with torch.cuda.graph(captured):
+                y_graph = model(x)
+
+    def step() -> None:
+        with torch.no_grad():
+            for _ in range(passes):
+                if graph:
+                    captured.replay()
+                    y = y_graph
+                else:
+                    y = model(x)
+                if item:
+                    sink.append(y[0, 0].item())
+
+    return step
+
+
+def gemms(*, size: int, count: int, item: bool = False) -> Step:
+    a = torch.randn(size, size, device=DEVICE, dtype=torch.bfloat16)
+    b = torch.randn(size, size, device=DEVICE, dtype=torch.bfloat16)
+    sink: list[float] = []
+
+    def step() -> None:
+        y = a
+        for _ in range(count):
+            y = (y @ b) * 1e-2
+        if item:
+            sink.append(y[0, 0].item())
+
+    return step
+
+
+def vit_inference(*, batch: int, graph: bool, h2d: str = "none") -> Step:
+    """A transformer encoder served at a small batch, with the input copied or not."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*[Block(384, 6) for _ in range(12)]).to(DEVICE, torch.bfloat16).eval()
+    x = torch.randn(batch, 197, 384, device=DEVICE, dtype=torch.bfloat16)
+    with torch.no_grad():
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                model(x)
+        torch.cuda.synchronize()
+        captured = torch.cuda.CUDAGraph()
+        if graph:
+            with torch.cuda.graph(captured):
+                model(x)
+
+    def step() -> None:
+        with torch.no_grad():
+            for _ in range(4):
+                if graph:
+                    captured.replay()
+                else:
+                    model(x)
+
+    return step
+
+
+LOOPS: dict[str, dict[str, Any]] = {
+    "healthy_gpt": {"ill": None, "sick": lambda: gpt_training(), "cured": None},
+    "healthy_gemm": {"ill": None, "sick": lambda: gemms(size=4096, count=60), "cured": None},
+    "healthy_gemm_item": {"ill": None, "sick": lambda: gemms(size=4096, count=60, item=True), "cured": None},
+    "healthy_graph": {
+        "ill": None,
+        "sick": lambda: decode(layers=24, width=2048, batch=1, passes=8, graph=True),
+        "cured": None,
+    },
+    "healthy_conv": {
+        "ill": None,
+        "sick": lambda: conv_training(batch=256, size=224, width=128, depth=4, pinned=True),
+        "cured": None,
+    },
+    "healthy_gpt_small": {"ill": None, "sick": lambda: gpt_training(layers=6, batch=32), "cured": None},
+    "data_cpu": {
+        "ill": "data-wait",
+        "sick": lambda: gpt_training(workers=0, cpu_ms=3.0),
+        "cured": lambda: gpt_training(workers=12, cpu_ms=3.0),
+    },
+    "data_wait_one_worker": {
+        "ill": "data-wait",
+        "sick": lambda: gpt_training(layers=6, workers=1, wait_ms=5.0),
+        "cured": lambda: gpt_training(layers=6, workers=8, wait_ms=5.0),
+    },
+    "data_mild": {
+        "ill": "data-wait",
+        "sick": lambda: gpt_training(workers=0, cpu_ms=0.6),
+        "cured": lambda: gpt_training(workers=4, cpu_ms=0.6),
+    },
+    "pageable_small": {
+        "ill": "pageable-copy",
+        "sick": lambda: conv_training(batch=128, size=224, width=64, depth=4, pinned=False),
+        "cured": lambda: conv_training(batch=128, size=224, width=64, depth=4, pinned=True),
+    },
+    "pageable_large": {
+        "ill": "pageable-copy",
+        "sick": lambda: conv_training(batch=384, size=224, width=192, depth=4, pinned=False),
+        "cured": lambda: conv_training(batch=384, size=224, width=192, depth=4, pinned=True),
+    },
+    "decode_narrow": {
+        "ill": "launch-bound",
+        "sick": lambda: decode(layers=32, width=1024, batch=1, passes=6, graph=False),
+        "cured": lambda: decode(layers=32, width=1024, batch=1, passes=6, graph=True),
+    },
+    "decode_wide": {
+        "ill": "launch-bound",
+        "sick": lambda: decode(layers=16, width=4096, batch=8, passes=8, graph=False),
+        "cured": lambda: decode(layers=16, width=4096, batch=8, passes=8, graph=True),
+    },
+    "vit_small_batch": {
+        "ill": "launch-bound",
+        "sick": lambda: vit_inference(batch=4, graph=False),
+        "cured": lambda: vit_inference(batch=4, graph=True),
+    },
+    "sync_item": {
+        "ill": "host-sync",
+        "sick": lambda: gpt_training(layers=12, batch=4, logs=150),
+        "cured": lambda: gpt_training(layers=12, batch=4, logs=0),
+    },
+    "sync_decode": {
+        "ill": "host-sync",
+        "sick": lambda: gemms_sync(item=True),
+        "cured": lambda: gemms_sync(item=False),
+    },
+    "two_ills": {
+        "ill": "data-wait",
+        "sick": lambda: conv_training(batch=128, size=224, width=64, depth=4, pinned=False, cpu_ms=20.0),
+        "cured": lambda: conv_training(batch=128, size=224, width=64, depth=4, pinned=False),
+    },
+}
+
+
+def gemms_sync(*, item: bool) -> Step:
+    """Middle-sized kernels that the host can just keep fed, unless it waits for each result."""
+    a = torch.randn(2048, 2048, device=DEVICE, dtype=torch.bfloat16)
+    sink: list[float] = []
+
+    def step() -> None:
+        for _ in range(40):
+            y = a
+            for _ in range(4):
+                y = (y @ a) * 1e-2
+            if item:
+                sink.append(y[0, 0].item())
+
+    return step
+
+
+def unprofiled_ms(step: Step, *, budget_s: float = 2.5) -> dict[str, float]:
+    """Median step over rounds of k steps, one synchronise a round."""
+    for _ in range(5):
+        step()
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    step()
+    torch.cuda.synchronize()
+    k = max(3, min(30, int(0.25 / (time.perf_counter() - begin))))
+    rounds: list[float] = []
+    end = time.perf_counter() + budget_s
+    while time.perf_counter() < end or len(rounds) < 3:
+        begin = time.perf_counter()
+        for _ in range(k):
+            step()
+        torch.cuda.synchronize()
+        rounds.append((time.perf_counter() - begin) / k * 1e3)
+    return {
+        "median": statistics.median(rounds),
+        "min": min(rounds),
+        "max": max(rounds),
+        "rounds": len(rounds),
+        "k": k,
+    }
+
+
+def record(step: Step, path: Path, *, shapes: bool, stack: bool = False) -> list[float]:
+    """Trace three steps of the loop; returns their traced times in ms."""
+    from torch.profiler import ProfilerActivity, profile, schedule
+
+    times: list[float] = []
+    plain = path.with_suffix("")
+    with profile(
+        activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA],
+        schedule=schedule(wait=1, warmup=1, active=3),
+        record_shapes=shapes,
+        with_stack=stack,
+        on_trace_ready=lambda p: p.export_chrome_trace(str(plain)),
+    ) as profiler:
+        for _ in range(5):
+            begin = time.perf_counter()
+            step()
+            profiler.step()
+            times.append((time.perf_counter() - begin) * 1e3)
+    with plain.open("rb") as source, gzip.open(path, "wb", compresslevel=9) as sink:
+        sink.write(source.read())
+    plain.unlink()
+    return times[2:]
+
+
+def main(argv: list[str]) -> int:
+    out = Path(argv[0])
+    out.mkdir(parents=True, exist_ok=True)
+    names = argv[1:] or list(LOOPS)
+    labels: dict[str, Any] = {
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "date": time.strftime("%Y-%m-%d"),
+        "how": "median step without profiler over rounds of k steps; traces: wait 1, warmup 1, active 3",
+        "cases": {},
+    }
+    for name in names:
+        loop = LOOPS[name]
+        began = time.perf_counter()
+        step = loop["sick"]()
+        case: dict[str, Any] = {"ill": loop["ill"], "sick_ms": unprofiled_ms(step)}
+        case["traced_ms"] = record(step, out / f"{name}.json.gz", shapes=True)
+        case["traced_plain_ms"] = record(step, out / f"{name}.plain.json.gz", shapes=False)
+        case["sick_after_ms"] = unprofiled_ms(step, budget_s=1.0)
+        del step
+        if loop["cured"] is not None:
+            step = loop["cured"]()
+            case["cured_ms"] = unprofiled_ms(step)
+            case["speedup"] = case["sick_ms"]["median"] / case["cured_ms"]["median"]
+            del step
+        torch.cuda.empty_cache()
+        labels["cases"][name] = case
+        (out / "labels.json").write_text(json.dumps(labels, indent=1))
+        print(f"{name}: {case} in {time.perf_counter() - began:.1f} s", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
