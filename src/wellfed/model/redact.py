@@ -19,78 +19,18 @@ from typing import Any
 
 import msgspec
 
+from wellfed.model import patterns as p
 from wellfed.model.base import replace
 from wellfed.model.case import Case
 from wellfed.model.environment import PSEUDONYM, REDACTED, is_harmless, is_sensitive, may_keep
 
-# -- what to look for --------------------------------------------------------------------------------------
-
-_PEM = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
-_TOKEN = re.compile(
-    r"\bhf_[A-Za-z0-9]{8,}|\bsk-[\w-]{12,}|\bgh[pousr]_[A-Za-z0-9]{12,}|\bgithub_pat_\w{12,}|\bglpat-[\w-]{12,}"
-    r"|\bxox[a-z]-[\w-]{8,}|\b(?:AKIA|ASIA)[0-9A-Z]{12,}|\bAIza[\w-]{20,}|\bnvapi-[\w-]{12,}|\bya29\.[\w-]{12,}"
-    r"|\bnpm_[A-Za-z0-9]{20,}|\bpypi-[\w-]{16,}|\bdapi[0-9a-f]{24,}|\beyJ[\w-]{6,}(?:\.[\w-]*){1,2}"
-)
-_BEARER = re.compile(r"\b(bearer|basic|token)(\s+)(?=[^\s]*\d)[\w.~+/-]{8,}=*", re.IGNORECASE)
-_URL_LOGIN = re.compile(r"(?<=://)[^\s/@:\"']+(?::[^\s/@\"']*)?(?=@)")
-_NAMED_SECRET = re.compile(
-    r"((?<![A-Za-z0-9])-{0,2}[\w.-]{0,40}?(?:token|secret|passwo?r?d|passwd|pwd|passphrase|api[_-]?key|access[_-]?key"
-    r"|private[_-]?key|account[_-]?key|signing[_-]?key|credentials?|cookie|authorization|username)"
-    r"(?:[\"']?\s*[:=]\s*|(?<=[a-z])\s(?=\S))(?:[\"'](?=[^\"'\n]*[\"']))?)"
-    r"((?:bearer|basic)\s+[^\s\"',;&}]+|[^\s\"',;&}\]]+)",
-    re.IGNORECASE,
-)
-_UUID = re.compile(
-    r"\b((?:GPU|MIG)-(?:GPU-)?)[0-9a-f]{8}(?:-[0-9a-f]{1,12}){0,4}(?![\w-])"
-    r"|(?<![0-9A-Za-z])[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}(?![0-9A-Za-z])",
-    re.IGNORECASE,
-)
-_MAC = re.compile(
-    r"(?<![\w:])[0-9a-f]{2}(?::[0-9a-f]{2}){5}(?:(?::[0-9a-f]{2}){2}|(?::[0-9a-f]{2}){14})?(?![\w:])", re.I
-)
-_GUID = re.compile(r"(?<![\w:])[0-9a-f]{4}(?::[0-9a-f]{4}){3}(?![\w:])|(?<!\w)0x[0-9a-f]{16}(?!\w)", re.I)
-_IPV6 = re.compile(r"(?<![\w:.])(?=[0-9a-f:]*:[0-9a-f:]*:)[0-9a-f:]{3,39}(?![\w:])", re.IGNORECASE)
-_IPV4 = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w]|\.\d)")
-_VERSION_BEFORE = re.compile(
-    r"(?:[=~<>!]=|version\W{0,12}|\bv|\.so\."
-    r"|\b(?:nvidia|lib|cu|nccl|rccl|rocm|hip|torch|driver|firmware|fw|vbios|ofed|doca)[\w.-]*\W{1,24})$",
-    re.IGNORECASE,
-)
-_MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,}(?![\w-])")
-_SERIAL = re.compile(
-    r"((?:serial(?:[ _-]?(?:number|num|no))?|pdi)[\"']?\s*[:=>]\s*[\"']?)((?=[\w./-]*\d)[A-Za-z0-9][\w./-]{3,})",
-    re.IGNORECASE,
-)
-_DISK_ID = re.compile(r"\b(?:eui|naa|t10|wwn|nvme)[.-](?:0x)?(?=[\w.-]*\d)[0-9A-Za-z][\w.-]{9,}")
-_HOME = re.compile(
-    r"((?:/|\\)(?:home|homes|Users)(?:/|\\)|/tmp/torchinductor_|~(?=[a-z]))([^\s/\\\"':;,<>()]+)"
-)
-_HEX = re.compile(r"(?<![0-9A-Za-z])[0-9a-fA-F]{32,}(?![0-9A-Za-z])")
-_WORD = re.compile(r"(?<![\w+/=-])[\w+/-]{24,}={0,2}(?![\w+/-])")
-_TRACE_FILE = re.compile(r"([A-Za-z][\w.-]*?)_\d+\.\d{10,}\.pt\.trace\.json")
-
-_ENV_NAME = r"[A-Z][A-Z0-9_]+"
-_ENV_LINE = re.compile(rf"^((?:export |declare -x )?)({_ENV_NAME})=(.*?)(?=\s+{_ENV_NAME}=|\r?$|\0)", re.M)
-_ENV_WORD = re.compile(rf"(?<![\w./?&-])({_ENV_NAME})=(\"[^\"]*\"|'[^']*'|[^\s\0\"'`]+)")
-_ENV_JSON = re.compile(
-    rf"((?:\\?\")({_ENV_NAME})(?:\\?\")\s*:\s*\\?\")((?:[^\"\\]|\\[^\"])*)(?=\\?\"|$)"
-    rf"|(')({_ENV_NAME})('\s*:\s*')((?:[^'\\]|\\.)*)(?='|$)"
-)
-_ANY_LINE = re.compile(r"^([A-Za-z_][\w.%()-]*)=(.*?)(?=\r?$|\0)", re.M)
-_DUMP_LINES = 4
-"""From so many NAME=value lines on, a text is taken for a dump of an environment, whatever case its names have."""
-
-_PUBLIC_NAMES_TEXT = """
-    NAME ID ID_LIKE VERSION VERSION_ID VERSION_CODENAME PRETTY_NAME UBUNTU_CODENAME VARIANT VARIANT_ID PLATFORM_ID
-    CPE_NAME BUILD_ID DRIVER PCI_CLASS PCI_ID PCI_SUBSYS_ID PCI_SLOT_NAME MODALIAS MAJOR MINOR DEVNAME DEVTYPE
-    INTERFACE IFINDEX DISKSEQ BOOT_IMAGE UUID PARTUUID LABEL PARTLABEL
-"""
-_PUBLIC_NAMES = frozenset(_PUBLIC_NAMES_TEXT.split())
-"""Names that os-release, uevent files and the kernel command line give to public facts: not environment."""
-
 _NOTHING = frozenset({"", "n/a", "[n/a]", "none", "null", "unknown", "not specified", "default string", "0"})
 _GENERIC_HOSTS = frozenset({"localhost", "localhost.localdomain", "(none)", "none", "unknown"})
 _GENERIC_USERS = frozenset({"root", "*", ".", "..", "$USER", "${USER}", "%s", "..."})
+
+_SERVICE_USERS = frozenset(
+    {"admin", "build", "centos", "debian", "docker", "nvidia", "power", "python", "runner", "share", "ubuntu"}
+)
 
 _HOST_KEYS = frozenset({"hostname", "host", "nodename", "node_name", "host_name", "fqdn"})
 _ENV_KEYS = frozenset({"env", "environ", "environment", "environment_variables", "env_vars", "envs"})
@@ -141,7 +81,7 @@ class Redactor:
                 self._know(domain, "domain.invalid")
 
     def add_user(self, name: str) -> None:
-        """Hide a user name as a component of any path (outside /proc and /sys) and before an `@`."""
+        """Hide a user name: as a word if it is a distinctive one, else as part of a path or before an `@`."""
         if len(name) > 1 and name not in _GENERIC_USERS and not PSEUDONYM.fullmatch(name):
             self._users.add(name)
             self._done.clear()
@@ -168,9 +108,9 @@ class Redactor:
 
     def learn(self, text: str) -> None:
         """Remember the hostnames, users and secrets that a text gives away by its form."""
-        for _, user in _HOME.findall(text):
+        for _, user in p.HOME.findall(text):
             self.add_user(user)
-        for host in _TRACE_FILE.findall(text):
+        for host in p.TRACE_FILE.findall(text):
             self.add_host(host)
         for name, value in _environment_pairs(text):
             self.learn_variable(name, value)
@@ -199,8 +139,8 @@ class Redactor:
 
     def code(self, text: str) -> str:
         """A kernel or operator name: only tokens, home paths and known names go."""
-        text = _TOKEN.sub(REDACTED, text)
-        return self._hide_known(_HOME.sub(self._home, text))
+        text = p.TOKEN.sub(REDACTED, text)
+        return self._hide_known(p.HOME.sub(self._home, text))
 
     def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
         """Environment variables with only the values that tune performance."""
@@ -208,24 +148,24 @@ class Redactor:
 
     def _redact(self, text: str, prose: bool, addresses: bool) -> str:
         text = self._hide_known(text)
-        text = _PEM.sub(REDACTED, text)
-        text = _URL_LOGIN.sub(REDACTED, text)
-        text = _TOKEN.sub(REDACTED, text)
-        text = _BEARER.sub(rf"\1\2{REDACTED}", text)
-        text = _MAIL.sub(self._as("mail"), text)
-        text = _UUID.sub(self._uuid, text)
-        text = _SERIAL.sub(lambda m: m[1] + self._serial(m[2]), text)
-        text = _DISK_ID.sub(lambda m: self._serial(m[0]), text)
-        text = _HOME.sub(self._home, text)
+        text = p.PEM.sub(REDACTED, text)
+        text = p.URL_LOGIN.sub(REDACTED, text)
+        text = p.TOKEN.sub(REDACTED, text)
+        text = p.BEARER.sub(rf"\1\2{REDACTED}", text)
+        text = p.MAIL.sub(self._as("mail"), text)
+        text = p.UUID.sub(self._uuid, text)
+        text = p.SERIAL.sub(lambda m: m[1] + self._serial(m[2]), text)
+        text = p.DISK_ID.sub(lambda m: self._serial(m[0]), text)
+        text = p.HOME.sub(self._home, text)
         if addresses and ":" in text:
-            text = _MAC.sub(self._as("mac"), text)
-            text = _GUID.sub(self._as("guid"), text)
-            text = _IPV6.sub(self._ipv6, text)
+            text = p.MAC.sub(self._as("mac"), text)
+            text = p.GUID.sub(self._as("guid"), text)
+            text = p.IPV6.sub(self._ipv6, text)
         if addresses:
-            text = _IPV4.sub(self._ipv4, text)
-        text = _HEX.sub(self._hex, text)
-        text = _WORD.sub(lambda m: REDACTED if _is_random(m[0]) else m[0], text)
-        text = _NAMED_SECRET.sub(self._named_secret, text)
+            text = p.IPV4.sub(self._ipv4, text)
+        text = p.HEX.sub(self._hex, text)
+        text = p.WORD.sub(lambda m: REDACTED if _is_random(m[0]) else m[0], text)
+        text = p.NAMED_SECRET.sub(self._named_secret, text)
         return self._variables(text, prose)
 
     def _hide_known(self, text: str) -> str:
@@ -239,11 +179,7 @@ class Redactor:
         if self._users and not text.startswith(("/proc/", "/sys/")):
             for user in sorted(self._users):
                 if user in text:
-                    text = re.sub(
-                        rf"(?<=[/\\]){re.escape(user)}(?=[/\\@\s\"':;,]|$)|(?<![\w-]){re.escape(user)}(?=@)",
-                        lambda m: self.name("user", m[0]),
-                        text,
-                    )
+                    text = re.sub(_user_pattern(user), lambda m: self.name("user", m[0]), text)
         return text
 
     def _as(self, kind: str) -> Callable[[re.Match[str]], str]:
@@ -279,7 +215,7 @@ class Redactor:
             return match[0]
         if octets[0] in ("127", "255") or match[0] == "0.0.0.0":
             return match[0]
-        if _VERSION_BEFORE.search(match.string[max(0, match.start() - 40) : match.start()]):
+        if p.VERSION_BEFORE.search(match.string[max(0, match.start() - 40) : match.start()]):
             return match[0]
         return self.name("ipv4", match[0])
 
@@ -315,11 +251,11 @@ class Redactor:
         if "=" not in text and ":" not in text:
             return text
         if not prose:
-            text = _ENV_JSON.sub(self._json_variable, text)
-            text = _ENV_LINE.sub(self._line_variable, text)
-            if sum(m[1] not in _PUBLIC_NAMES for m in _ANY_LINE.finditer(text)) >= _DUMP_LINES:
-                text = _ANY_LINE.sub(self._dump_variable, text)
-        return _ENV_WORD.sub(lambda m: self._word_variable(m, prose), text)
+            text = p.ENV_JSON.sub(self._json_variable, text)
+            text = p.ENV_LINE.sub(self._line_variable, text)
+            if sum(m[1] not in p.PUBLIC_NAMES for m in p.ANY_LINE.finditer(text)) >= p.DUMP_LINES:
+                text = p.ANY_LINE.sub(self._dump_variable, text)
+        return p.ENV_WORD.sub(lambda m: self._word_variable(m, prose), text)
 
     def _json_variable(self, match: re.Match[str]) -> str:
         if match[2] is not None:
@@ -329,12 +265,12 @@ class Redactor:
     def _line_variable(self, match: re.Match[str]) -> str:
         name, value = match[2], match[3]
         first = value.split(maxsplit=1)[0] if value.strip() else ""
-        if name in _PUBLIC_NAMES or may_keep(name, first):
+        if name in p.PUBLIC_NAMES or may_keep(name, first):
             return match[0]
         return f"{match[1]}{name}={REDACTED}"
 
     def _dump_variable(self, match: re.Match[str]) -> str:
-        if match[1] in _PUBLIC_NAMES:
+        if match[1] in p.PUBLIC_NAMES:
             return match[0]
         return f"{match[1]}={self._variable(match[1], match[2])}"
 
@@ -342,7 +278,7 @@ class Redactor:
         name, value = match[1], match[2]
         tail = value[len(value.rstrip(".,;:)")) :]
         value = value.removesuffix(tail)
-        if name in _PUBLIC_NAMES or (prose and not is_sensitive(name) and is_harmless(value)):
+        if name in p.PUBLIC_NAMES or (prose and not is_sensitive(name) and is_harmless(value)):
             return match[0]
         return f"{name}={self._variable(name, value)}{tail}"
 
@@ -432,11 +368,20 @@ def _is_variable(name: str) -> bool:
 
 
 def _environment_pairs(text: str) -> list[tuple[str, str]]:
-    pairs = [(m[2], m[3]) for m in _ENV_LINE.finditer(text)] if "=" in text else []
-    pairs += [(m[1], m[2]) for m in _ENV_WORD.finditer(text)] if "=" in text else []
+    pairs = [(m[2], m[3]) for m in p.ENV_LINE.finditer(text)] if "=" in text else []
+    pairs += [(m[1], m[2]) for m in p.ENV_WORD.finditer(text)] if "=" in text else []
     if ":" in text:
-        pairs += [(m[2] or m[5], m[3] or m[7] or "") for m in _ENV_JSON.finditer(text)]
+        pairs += [(m[2] or m[5], m[3] or m[7] or "") for m in p.ENV_JSON.finditer(text)]
     return pairs
+
+
+@functools.cache
+def _user_pattern(user: str) -> str:
+    """A short or common name is only taken for a person where a path or an `@` says so."""
+    word = re.escape(user)
+    if len(user) >= 5 and user not in _SERVICE_USERS:
+        return rf"(?<![A-Za-z0-9]){word}(?![A-Za-z0-9])"
+    return rf"(?<=[/\\]){word}(?=[/\\@\s\"':;,]|$)|(?<![\w-]){word}(?=@)"
 
 
 def _is_address(text: str) -> bool:
