@@ -1,0 +1,220 @@
+"""wellfed as a library: the verbs as functions. Each returns a `Case` and prints nothing.
+
+    import wellfed
+    case = wellfed.trace("trace.json.gz")
+    case.verdicts[0].message
+    wellfed.save(case, "my.case")
+
+A `Case` holds what was looked at (`machine`, `ceilings`, `ranks`), what was judged (`verdicts`, by worth) and
+one sentence on top (`headline`). Every function raises `WellfedError` for what a user can put right: a file
+that is not there or not readable, an unknown intent. What could not be *seen* raises nothing: it is a verdict
+`not-judged`, or an entry of `machine.gaps`, with the reason.
+
+The rooms are imported when they are used, so that `check` does not pay for the trace reader.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from wellfed import __version__
+from wellfed.model import Case, Headline, Verdict, WellfedError, decode_case, encode_case
+from wellfed.model.base import replace
+from wellfed.model.verdict import SEVERITY_ORDER
+
+Progress = Callable[[str], None]
+"""Told what is being done, in words; called often."""
+
+QUICK_S = 15.0
+"""Seconds that `measure` takes when not told otherwise."""
+
+PathLike = str | os.PathLike[str]
+
+
+def inspect(host: PathLike | None = None) -> Case:
+    """The facts of this machine, or of the recorded one in `host` (a tar or a folder), unjudged."""
+    from wellfed.host import look, open_host
+
+    machine = look(open_host(None if host is None else os.fspath(host)))
+    return Case(made_by=_made_by("inspect"), made_at=_now(), machine=machine)
+
+
+def check(
+    host: PathLike | None = None, *, intent: str = "training", ignore: Mapping[str, str] | None = None
+) -> Case:
+    """Judge the machine for `intent` (`training`, `inference`...: `wellfed.check.INTENTS`).
+
+    `ignore` maps codes to the reason why their findings are set aside; those go to `case.ignored`."""
+    from wellfed.check import judge_machine
+
+    looked = inspect(host)
+    assert looked.machine is not None
+    return _judged("check", looked, judge_machine(looked.machine, intent=intent), ignore)
+
+
+def measure(*, budget_s: float = QUICK_S, progress: Progress | None = None) -> Case:
+    """Measure the ceilings of this machine in about `budget_s` seconds: memory bandwidth and latency,
+    storage, shared memory, noise. Each has n, spread, a plausible band and a verdict of its own."""
+    from wellfed.bench import measure_quick
+
+    looked = inspect()
+    assert looked.machine is not None
+    return replace(
+        looked,
+        made_by=_made_by("measure"),
+        ceilings=measure_quick(looked.machine, budget_s=budget_s, progress=progress),
+    )
+
+
+def trace(
+    paths: PathLike | Sequence[PathLike],
+    *,
+    ranks: Sequence[int] | None = None,
+    step_ms: float | None = None,
+    price: float | None = None,
+) -> Case:
+    """Read traces, one file for each rank (or folders of them), and say what kept the GPUs waiting.
+
+    `step_ms` is the time of a step without the profiler, in milliseconds, when you know it; `price` is USD
+    per GPU and hour (the catalogue's dated price when None). A damaged file gives what is left in it, and a
+    warning; WellfedError is raised when no file can be read at all."""
+    from wellfed.analyze import analyze
+    from wellfed.check.trace import judge_trace
+    from wellfed.ingest import read_timelines
+
+    files = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    timelines = read_timelines(files, ranks=ranks)
+    found = analyze(timelines, step_ms=step_ms)
+    verdicts = judge_trace(found, price=price)
+    read = Case(made_at=_now(), ranks=found.ranks, warnings=found.warnings)
+    return _judged("trace", read, verdicts, None)
+
+
+def doctor(
+    host: PathLike | None = None,
+    *,
+    traces: Sequence[PathLike] = (),
+    demo: bool = False,
+    budget_s: float = QUICK_S,
+    intent: str = "training",
+    price: float | None = None,
+    step_ms: float | None = None,
+    ignore: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> Case:
+    """Look, read the traces, measure, judge all of it, and say in one sentence what limits this work.
+
+    `demo` takes the recorded host and the trace that wellfed ships instead. `budget_s` seconds are spent on
+    measuring (0: none; never on a recorded host, whose ceilings are not this machine's). `price` is USD per
+    GPU and hour (the catalogue's dated price when None), `step_ms` the time of a step without the profiler,
+    in milliseconds, when you know it."""
+    from wellfed.check import judge_machine
+
+    if demo:
+        if host is not None or traces:
+            raise WellfedError("the demo brings its own host and trace", hint="wellfed doctor --demo")
+        with _demo("host.tar.gz") as box, _demo("trace.json.gz") as recording:
+            return doctor(
+                box, traces=[recording], intent=intent, price=price, ignore=ignore, progress=progress
+            )
+    say = progress or _silent
+    # Traces before measuring: a file that can't be read should not cost a measurement first.
+    say("reading traces" if traces else "looking at the machine")
+    read = trace(traces, step_ms=step_ms, price=price) if traces else Case()
+    looked = inspect(host)
+    assert looked.machine is not None
+    if host is None and budget_s > 0:
+        from wellfed.bench import measure_quick
+
+        looked = replace(looked, ceilings=measure_quick(looked.machine, budget_s=budget_s, progress=say))
+    say("judging")
+    verdicts = judge_machine(looked.machine, ceilings=looked.ceilings, intent=intent)
+    whole = replace(looked, ranks=read.ranks, warnings=read.warnings)
+    judged = _judged("doctor", whole, (*read.verdicts, *verdicts), ignore)
+    return replace(judged, headline=headline(judged))
+
+
+def load(path: PathLike) -> Case:
+    """A case that was saved. Raises WellfedError when the file is missing, damaged or no case."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise WellfedError(
+            f"can't read {os.fspath(path)}: {error.strerror}", hint="wellfed doctor --save my.case"
+        ) from error
+    return decode_case(data)
+
+
+def save(case: Case, path: PathLike, *, redact: bool = True) -> Case:
+    """Write `case` to one file, names and secrets taken out unless `redact` is False; returns what was
+    written. Raises OSError when the file can't be written."""
+    from wellfed.model.redact import redact_case
+
+    public = redact_case(case) if redact else case
+    Path(path).write_bytes(encode_case(public))
+    return public
+
+
+def headline(case: Case) -> Headline:
+    """What limits this work, in the user's unit. With a trace: its first finding, in ms a step. Without, or
+    when the trace finds nothing: the machine's first finding. Else that nothing was found. How many checks
+    could not be judged is always part of the sentence."""
+    unjudged = sum(
+        v.verdict == "not-judged" and v.reason not in ("not-applicable", "intent") for v in case.verdicts
+    )
+    caveat = f" ({unjudged} {'check' if unjudged == 1 else 'checks'} not judged)" if unjudged else ""
+    first = _first_finding(case, from_trace=True) or _first_finding(case, from_trace=False)
+    if first is None:
+        where = "this work or this machine" if case.ranks else "this machine"
+        return Headline(text=f"nothing found that starves {where}{caveat}")
+    cost = first.cost
+    return Headline(
+        text=f"{first.message or first.name}{_promise(first)}{caveat}",
+        value=cost.value if cost else None,
+        unit=cost.unit if cost else None,
+        next_command=first.verify or f"wellfed explain {first.code}",
+    )
+
+
+def _first_finding(case: Case, *, from_trace: bool) -> Verdict | None:
+    """The first finding above `info`, of the trace (codes T...) or of the machine."""
+    for verdict in case.verdicts:
+        is_trace = verdict.code.startswith("T") and verdict.code[1:].isdigit()
+        if verdict.verdict == "finding" and SEVERITY_ORDER[verdict.severity] > 0 and is_trace == from_trace:
+            return verdict
+    return None
+
+
+def _promise(verdict: Verdict) -> str:
+    gain = verdict.gain
+    if gain is None or gain.low is None or gain.high is None:
+        return ""
+    return f"; cured, a step is {gain.low:.2g} to {gain.high:.2g} times as fast ({gain.basis})"
+
+
+def _judged(verb: str, case: Case, verdicts: Sequence[Verdict], ignore: Mapping[str, str] | None) -> Case:
+    from wellfed.check import order, set_aside
+
+    kept, ignored, _ = set_aside(order(verdicts), ignore or {})
+    return replace(case, made_by=_made_by(verb), verdicts=kept, ignored=ignored)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _made_by(verb: str) -> str:
+    return f"{verb} {__version__}"
+
+
+def _demo(name: str) -> AbstractContextManager[Path]:
+    """A file of the shipped sample, for as long as the context lasts."""
+    from importlib.resources import as_file, files
+
+    return as_file(files("wellfed").joinpath("demo", name))
+
+
+def _silent(_: str) -> None:
+    pass
