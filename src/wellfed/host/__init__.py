@@ -1,2 +1,32 @@
 """The one door to the machine, live or recorded, and a reader per subsystem. Nothing else touches
-`/proc`, `/sys`, NVML or a subprocess to look at a machine."""
+`/proc`, `/sys`, NVML or a subprocess to look at a machine.
+
+    host = open_host(None)              # or open_host("box.tar")
+    machine = look(host)
+    record(host, "box.tar")
+"""
+
+from wellfed.host.assemble import look
+from wellfed.host.door import COMMANDS, PROBES, Command, Host, Reading
+from wellfed.host.live import LiveHost
+from wellfed.host.recorded import host_of, open_recorded
+from wellfed.host.recorder import RecordSummary, record
+
+__all__ = [
+    "COMMANDS",
+    "PROBES",
+    "Command",
+    "Host",
+    "Reading",
+    "RecordSummary",
+    "host_of",
+    "look",
+    "open_host",
+    "record",
+]
+
+
+def open_host(spec: str | None) -> Host:
+    """This machine for None, else the recorded one in a tar (`.tar`, `.gz`, `.bz2`, `.xz`), a procfs `.ttar`
+    or a folder. Raises WellfedError when that holds no host."""
+    return LiveHost() if spec is None else open_recorded(spec)

@@ -35,6 +35,11 @@ class Host(Protocol):
     @property
     def origin(self) -> str: ...
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a recording has lost (skipped or damaged members), one sentence each; `()` for a live host."""
+        ...
+
     def read(self, path: str, limit: int = READ_LIMIT) -> Reading:
         """The text of a regular file, UTF-8 with replacement characters, at most `limit` bytes of it."""
         ...
@@ -48,7 +53,7 @@ class Host(Protocol):
         ...
 
     def real(self, path: str) -> str | None:
-        """The path with all links resolved; None when nothing is there or a link leads out of the root."""
+        """The path with all links resolved, never above the root; None when nothing is there."""
         ...
 
     def exists(self, path: str) -> bool:
@@ -81,6 +86,13 @@ class Command(NamedTuple):
     timeout_s: float = 10.0
     accept: tuple[int, ...] = (0,)
     keep: str | None = None
+
+    def __str__(self) -> str:
+        """The command line for people, a long one cut at a word."""
+        words = list(self.argv)
+        while len(" ".join(words)) > 80:
+            words = [*words[:-2], "..."] if words[-1] == "..." else [*words[:-1], "..."]
+        return " ".join(words)
 
 
 SERVICES = (
@@ -144,7 +156,7 @@ COMMANDS: dict[str, Command] = {
         ("systemctl", "show", "--no-pager", "--property=Id,ActiveState,UnitFileState", *SERVICES),
         timeout_s=5.0,
     ),
-    "systemd-detect-virt": Command(("systemd-detect-virt",), timeout_s=5.0, accept=(0, 1)),
+    "systemd-detect-virt": Command(("systemd-detect-virt", "--vm"), timeout_s=5.0, accept=(0, 1)),
     "dmesg": Command(("dmesg", "--color=never"), timeout_s=5.0, keep=KERNEL_LOG),
     "journal-kernel": Command(
         ("journalctl", "--dmesg", "--boot", "--no-pager", "--quiet", "--lines=20000"),

@@ -101,7 +101,7 @@ def cpu_mask(text: str) -> tuple[int, ...]:
     words = text.replace("\0", "").strip().split(",")
     if len(words) * 32 > MAX_CPUS:
         raise ValueError("mask is not believably long")
-    numbers = []
+    numbers: list[int] = []
     for position, word in enumerate(reversed(words)):
         bits = int(word, 16) if word.strip() else 0
         if bits >> 64:

@@ -1,0 +1,272 @@
+"""The processors: who they are, how they hang together, how they are governed."""
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from wellfed.host import cpuinfo
+from wellfed.host.cores import CPU, online_cpus, present_cpus, read_threads
+from wellfed.host.cpuinfo import CpuInfo, parse_cpuinfo
+from wellfed.host.door import Host, Reading
+from wellfed.host.parse import cpu_list, fact, first_ok, flag, gap, integer, known, natural, numbered
+from wellfed.host.virtual import hypervisor
+from wellfed.model.fact import Fact
+
+CPUINFO_LIMIT = 8 << 20
+"""A machine with 1000 CPUs prints about 1.5 MB of cpuinfo."""
+
+
+def read_cpu(host: Host) -> list[Fact]:
+    """Facts of `Machine.cpu`."""
+    reading = host.read("/proc/cpuinfo", CPUINFO_LIMIT)
+    info = parse_cpuinfo(reading.text or "")
+    return [
+        *_identity(host, info, reading),
+        *_topology(host, info),
+        *_clocks(host),
+        *_idle(host),
+        *_load(host),
+    ]
+
+
+def _identity(host: Host, info: CpuInfo, reading: Reading) -> list[Fact]:
+    def said(key: str, value: Any) -> Fact:
+        if value is not None:
+            return known(f"cpu.{key}", value, reading.source)
+        missing = reading.status != "ok"
+        status = reading.status if missing else "unsupported"
+        return gap(f"cpu.{key}", reading.source, status, reading.detail if missing else "it does not say")
+
+    return [
+        first_ok(
+            (
+                fact("cpu.arch", host.probe("uname"), lambda text: json.loads(text)["machine"]),
+                fact("cpu.arch", host.read("/proc/sys/kernel/arch")),
+                said("arch", cpuinfo.architecture(info)),
+            )
+        ),
+        said("vendor", cpuinfo.vendor(info)),
+        said("model_name", cpuinfo.model_name(info)),
+        said("family", _number(info.first("cpu family", "CPU Family"))),
+        said("model", _number(info.first("model"))),
+        said("microcode", info.first("microcode")),
+        said("flags", cpuinfo.flags(info)),
+        hypervisor(host, info, "cpu.hypervisor"),
+        fact("cpu.page_size_bytes", host.probe("page_size"), integer),
+    ]
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isdigit() else None
+
+
+def _topology(host: Host, info: CpuInfo) -> list[Fact]:
+    online, source = online_cpus(host, info)
+    present, present_source = present_cpus(host, info)
+    if not online:
+        names = ("logical", "cores", "packages", "threads_per_core", "l3_groups", "l3_bytes", "threads")
+        return [
+            gap(f"cpu.{name}", source, detail="no CPU can be seen") for name in (*names, "offline", "allowed")
+        ]
+    rows, l3_bytes = read_threads(host, info, online, present)
+    running = [row for row in rows if row["online"]]
+    facts = [
+        known("cpu.logical", len(online), source),
+        known("cpu.threads", rows, f"{CPU}/cpu*/topology"),
+        _offline(host, online, present, present_source),
+        first_ok((fact("cpu.possible", host.read(f"{CPU}/possible"), lambda text: len(cpu_list(text))),)),
+        _allowed(host),
+        *_kernel_set(host, "isolated", "isolcpus"),
+        *_kernel_set(host, "nohz_full", "nohz_full"),
+        fact("cpu.smt", host.read(f"{CPU}/smt/control")),
+    ]
+    for key, field in {"cores": "core", "packages": "package", "l3_groups": "l3"}.items():
+        seen = [row[field] for row in running if field in row]
+        facts.append(_count(f"cpu.{key}", seen, len(set(seen))))
+        if key == "cores":
+            most = max((seen.count(core) for core in set(seen)), default=0)
+            facts.append(_count("cpu.threads_per_core", seen, most))
+    if l3_bytes:
+        facts.append(known("cpu.l3_bytes", l3_bytes, f"{CPU}/cpu*/cache"))
+    else:
+        facts.append(gap("cpu.l3_bytes", f"{CPU}/cpu*/cache", detail="no level 3 cache is shown"))
+    return facts
+
+
+def _count(key: str, seen: list[int], count: int) -> Fact:
+    source = f"{CPU}/cpu*/cache" if key == "cpu.l3_groups" else f"{CPU}/cpu*/topology"
+    return known(key, count, source) if seen else gap(key, source, detail="the kernel does not show it")
+
+
+def _offline(host: Host, online: tuple[int, ...], present: tuple[int, ...], source: str) -> Fact:
+    if source == "/proc/cpuinfo":
+        return gap("cpu.offline", source, "unsupported", "it lists online CPUs only")
+    return known("cpu.offline", tuple(sorted(set(present) - set(online))), source)
+
+
+def _allowed(host: Host) -> Fact:
+    status = host.read("/proc/self/status")
+    return first_ok(
+        (
+            fact("cpu.allowed", host.probe("affinity"), json.loads),
+            fact("cpu.allowed", status, lambda text: _allowed_list(text)),
+        )
+    )
+
+
+def _allowed_list(text: str) -> tuple[int, ...] | None:
+    match = re.search(r"^Cpus_allowed_list:\s*(\S+)", text, re.MULTILINE)
+    return cpu_list(match.group(1)) if match else None
+
+
+def _kernel_set(host: Host, name: str, parameter: str) -> list[Fact]:
+    """A list in sysfs; on older kernels what the command line asked for."""
+
+    def from_cmdline(text: str) -> tuple[int, ...]:
+        match = re.search(rf"(?:^|\s){parameter}=([\w,-]*,)?([\d,-]+)", text)
+        return cpu_list(match.group(2)) if match else ()
+
+    in_sysfs = fact(f"cpu.{name}", host.read(f"{CPU}/{name}"), cpu_list)
+    return [first_ok(iter((in_sysfs, fact(f"cpu.{name}", host.read("/proc/cmdline"), from_cmdline))))]
+
+
+def _policies(host: Host) -> list[str]:
+    """Folders of the frequency policies. Old kernels have one in each CPU's folder."""
+    new = numbered(host.listdir(f"{CPU}/cpufreq"), "policy")
+    if new:
+        return [f"{CPU}/cpufreq/policy{number}" for number in new]
+    cpus = numbered(host.listdir(CPU), "cpu")
+    return [
+        f"{CPU}/cpu{cpu}/cpufreq" for cpu in cpus if host.exists(f"{CPU}/cpu{cpu}/cpufreq/scaling_governor")
+    ]
+
+
+def _clocks(host: Host) -> list[Fact]:
+    policies = _policies(host)
+    facts = [
+        _boost(host, policies),
+        fact(
+            "cpu.clocksource", host.read("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+        ),
+        fact("cpu.platform_profile", host.read("/sys/firmware/acpi/platform_profile")),
+        _distinct(host, "cpu.energy_bias", _bias_files(host), integer),
+    ]
+    if not policies:
+        names = (
+            "scaling_driver",
+            "governors",
+            "energy_preferences",
+            "capped_policies",
+            "policies",
+            "max_khz",
+        )
+        detail = "no frequency scaling is shown (usual in virtual machines)"
+        return [*facts, *(gap(f"cpu.{name}", f"{CPU}/cpufreq", detail=detail) for name in names)]
+    files = {
+        name: [host.read(f"{policy}/{name}") for policy in policies]
+        for name in (
+            "scaling_governor",
+            "energy_performance_preference",
+            "cpuinfo_max_freq",
+            "scaling_max_freq",
+        )
+    }
+    pairs = [
+        (int(limit.text), int(best.text))
+        for limit, best in zip(files["scaling_max_freq"], files["cpuinfo_max_freq"], strict=True)
+        if (limit.text or "").isdigit() and (best.text or "").isdigit() and limit.text and best.text
+    ]
+    return [
+        *facts,
+        fact("cpu.scaling_driver", host.read(f"{policies[0]}/scaling_driver")),
+        _distinct_readings("cpu.governors", files["scaling_governor"], str.strip),
+        _distinct_readings("cpu.energy_preferences", files["energy_performance_preference"], str.strip),
+        known("cpu.policies", len(policies), f"{CPU}/cpufreq"),
+        known(
+            "cpu.capped_policies",
+            sum(limit < best for limit, best in pairs),
+            f"{CPU}/cpufreq/*/scaling_max_freq",
+        )
+        if pairs
+        else gap("cpu.capped_policies", f"{policies[0]}/scaling_max_freq"),
+        known("cpu.max_khz", max(best for _, best in pairs), f"{CPU}/cpufreq/*/cpuinfo_max_freq")
+        if pairs
+        else gap("cpu.max_khz", f"{policies[0]}/cpuinfo_max_freq"),
+    ]
+
+
+def _boost(host: Host, policies: list[str]) -> Fact:
+    def inverted(text: str) -> bool:
+        return not flag(text)
+
+    return first_ok(
+        fact("cpu.boost", host.read(path), parse)
+        for path, parse in (
+            (f"{CPU}/intel_pstate/no_turbo", inverted),
+            (f"{CPU}/cpufreq/boost", flag),
+            (f"{policies[0]}/boost" if policies else f"{CPU}/cpufreq/policy0/boost", flag),
+        )
+    )
+
+
+def _bias_files(host: Host) -> list[str]:
+    cpus = numbered(host.listdir(CPU), "cpu")
+    if not any(host.exists(f"{CPU}/cpu{cpu}/power/energy_perf_bias") for cpu in cpus[:1]):
+        return []
+    return [f"{CPU}/cpu{cpu}/power/energy_perf_bias" for cpu in cpus]
+
+
+def _distinct(host: Host, key: str, paths: list[str], parse: Callable[[str], Any]) -> Fact:
+    return _distinct_readings(key, [host.read(path) for path in paths], parse)
+
+
+def _distinct_readings(key: str, readings: Iterable[Reading], parse: Callable[[str], Any]) -> Fact:
+    """The different values that the files hold, sorted; a gap when none holds any."""
+    facts = [fact(key, reading, parse) for reading in readings]
+    values = sorted({found.value for found in facts if found.status == "ok"})
+    if values:
+        source = re.sub(r"\d+(?=/(?:cpufreq/|power/)?[a-z_]+$)", "*", facts[0].source)
+        return known(key, tuple(values), source, ", ".join(map(str, values)))
+    return first_ok(facts) if facts else gap(key, f"{CPU}/cpu*/power", detail="not shown on this machine")
+
+
+def _idle(host: Host) -> list[Fact]:
+    """Idle states as CPU 0 (or the first that has them) shows them."""
+    facts = [fact("cpu.idle_driver", host.read(f"{CPU}/cpuidle/current_driver"))]
+    for cpu in numbered(host.listdir(CPU), "cpu"):
+        folder = f"{CPU}/cpu{cpu}/cpuidle"
+        states = numbered(host.listdir(folder), "state")
+        if states:
+            rows = [_idle_state(host, f"{folder}/state{state}") for state in states]
+            return [*facts, known("cpu.idle_states", rows, folder)]
+    return [*facts, gap("cpu.idle_states", f"{CPU}/cpu*/cpuidle", detail="no idle states are shown")]
+
+
+def _idle_state(host: Host, folder: str) -> dict[str, Any]:
+    latency = fact("", host.read(f"{folder}/latency"), natural)
+    disabled = fact("", host.read(f"{folder}/disable"), flag)
+    name = host.read(f"{folder}/name").text or folder.rpartition("/")[2]
+    return {"name": name.strip(), "latency_us": latency.value, "disabled": disabled.value}
+
+
+def _load(host: Host) -> list[Fact]:
+    return [
+        fact("cpu.steal_pct", host.read("/proc/stat"), _steal),
+        fact("cpu.pressure_some_pct", host.read("/proc/pressure/cpu"), _pressure),
+    ]
+
+
+def _steal(text: str) -> float | None:
+    """Share of all CPU time since boot that the hypervisor gave to others (proc(5): user nice system idle
+    iowait irq softirq steal; guest time is inside user time)."""
+    match = re.search(r"^cpu\s+([\d ]+)", text, re.MULTILINE)
+    ticks = [int(word) for word in match.group(1).split()[:8]] if match else []
+    if len(ticks) < 8 or not sum(ticks):
+        return None
+    return round(100.0 * ticks[7] / sum(ticks), 3)
+
+
+def _pressure(text: str) -> float | None:
+    match = re.search(r"^some avg10=([\d.]+)", text, re.MULTILINE)
+    return float(match.group(1)) if match else None
