@@ -1,0 +1,114 @@
+"""Network interfaces by sysfs. Virtual ones (veth, bridges, tunnels) are listed with the little that they
+have; an interface is physical when a device stands behind it, also a paravirtual one."""
+
+from typing import Any
+
+from wellfed.host.door import Host
+from wellfed.host.parse import gap, known
+from wellfed.host.sysfs import last_word, numa_node, number, pci_path, word
+from wellfed.model.fact import Fact
+
+FOLDER = "/sys/class/net"
+_VIRTUAL_MAX = 64
+"""A Kubernetes node has a veth per pod; more than these are counted, not listed."""
+_PHYSICAL_MAX = 256
+
+
+def read_network(host: Host) -> list[Fact]:
+    """The fact `nics`, and a gap for each speed that a driver does not know."""
+    names = [name for name in host.listdir(FOLDER) if name != "bonding_masters"]
+    if not names:
+        return [gap("nics", FOLDER, "missing", "no network interfaces are listed")]
+    default = default_route(host)
+    physical = [name for name in names if host.exists(f"{FOLDER}/{name}/device")][:_PHYSICAL_MAX]
+    virtual = [name for name in names if name not in set(physical)]
+    nics = [_physical(host, name) for name in physical]
+    nics += [_virtual(host, name) for name in virtual[:_VIRTUAL_MAX]]
+    for nic in nics:
+        nic["is_default_route"] = None if default is None else nic["name"] in default
+    left_out = len(names) - len(nics)
+    detail = f"{left_out} more interfaces are not listed" if left_out else None
+    raw = "\n".join(
+        f"{nic['name']} {nic['driver'] or 'virtual'} {nic['state']} mtu {nic['mtu']}" for nic in nics
+    )
+    return [known("nics", nics, FOLDER, raw, detail), *_speed_gaps(host, nics)]
+
+
+def default_route(host: Host) -> frozenset[str] | None:
+    """Interfaces of the IPv4 default route with the lowest metric, else of the IPv6 one; None when no routing
+    table could be read."""
+    v4, v6 = host.read("/proc/net/route"), host.read("/proc/net/ipv6_route")
+    if v4.text is None and v6.text is None:
+        return None
+    routes = _routes_v4(v4.text or "") or _routes_v6(v6.text or "")
+    best = min((metric for metric, _ in routes), default=0)
+    return frozenset(name for metric, name in routes if metric == best)
+
+
+def _routes_v4(text: str) -> list[tuple[int, str]]:
+    """`Iface Destination Gateway Flags RefCnt Use Metric Mask ...`, numbers in hex but for the metric."""
+    routes = []
+    for line in text.splitlines()[1:]:
+        words = line.split()
+        if len(words) > 7 and words[1] == "00000000" and words[7] == "00000000" and words[6].isdigit():
+            routes.append((int(words[6][:10]), words[0]))
+    return routes
+
+
+def _routes_v6(text: str) -> list[tuple[int, str]]:
+    """`destination prefix source prefix gateway metric refcnt use flags iface`, all in hex. `lo` carries the
+    reject route of hosts without IPv6."""
+    routes = []
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) > 9 and words[0] == "0" * 32 and words[1] == "00" and words[9] != "lo":
+            try:
+                routes.append((int(words[5], 16), words[9]))
+            except ValueError:
+                continue
+    return routes
+
+
+def _physical(host: Host, name: str) -> dict[str, Any]:
+    base = f"{FOLDER}/{name}"
+    # A virtio interface sits below its PCI device: the last address on the way counts.
+    path = pci_path(host, f"{base}/device")
+    own_node = number(host, f"{base}/device/numa_node")
+    queues = host.listdir(f"{base}/queues")
+    return {
+        **_common(host, name),
+        "driver": last_word(host.link(f"{base}/device/driver")),
+        "address": path[-1] if path else None,
+        "numa_node": numa_node(host, path[-1]) if own_node is None and path else own_node,
+        "is_physical": True,
+        "rx_queues": sum(queue.startswith("rx-") for queue in queues) or None,
+        "tx_queues": sum(queue.startswith("tx-") for queue in queues) or None,
+    }
+
+
+def _virtual(host: Host, name: str) -> dict[str, Any]:
+    absent = dict.fromkeys(("driver", "address", "numa_node", "rx_queues", "tx_queues"))
+    return {**_common(host, name), **absent, "is_physical": False}
+
+
+def _common(host: Host, name: str) -> dict[str, Any]:
+    base = f"{FOLDER}/{name}"
+    return {
+        "name": name,
+        "state": word(host, f"{base}/operstate"),
+        "speed_mbps": number(host, f"{base}/speed", lowest=1),
+        "mtu": number(host, f"{base}/mtu", lowest=1),
+        "rx_dropped": number(host, f"{base}/statistics/rx_dropped"),
+        "carrier_changes": number(host, f"{base}/carrier_changes"),
+    }
+
+
+def _speed_gaps(host: Host, nics: list[dict[str, Any]]) -> list[Fact]:
+    gaps = []
+    for index, nic in enumerate(nics):
+        if nic["is_physical"] and nic["speed_mbps"] is None:
+            path = f"{FOLDER}/{nic['name']}/speed"
+            said = host.read(path, 64)
+            detail = said.detail if said.text is None else f"the driver says {said.text.strip()[:20]}"
+            gaps.append(gap(f"nics[{index}].speed_mbps", path, "unsupported", detail))
+    return gaps

@@ -1,0 +1,306 @@
+"""PCI devices that matter to a GPU's feed: GPUs, NICs, NVMe disks, NVSwitches, and the bridges above them.
+
+From sysfs; access control (ACS) only from `lspci -vvv`, which root sees in full. Without sysfs `lspci`
+serves for the rest too.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from wellfed.host.door import Host, Reading
+from wellfed.host.parse import gap, known
+from wellfed.host.sysfs import PCI_DEVICES, last_word, local_cpus, numa_node, number, pci_path, word
+from wellfed.model.fact import Fact
+
+NVIDIA = "0x10de"
+AMD = "0x1002"
+_VIRTIO = "0x1af4"
+_NVSWITCH_CLASS = "0x0680"
+# Display controllers, and processing accelerators (MI300X and others).
+_GPU_CLASSES = ("0x03", "0x12")
+_NIC_CLASS = "0x02"
+_NVME_CLASS = "0x0108"
+_BRIDGE_CLASS = "0x0604"
+_ADDRESS = re.compile(r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
+_DEVICES_MAX = 4096
+
+# `19:00.0 3D controller [0302]: NVIDIA Corporation Device [10de:2330] (rev a1)`; -nn and -D are optional.
+_LSPCI_HEAD = re.compile(
+    r"^((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) ([^:\[]+?)(?: \[([0-9a-f]{4})\])?: (.*)$"
+)
+_LSPCI_IDS = re.compile(r"\[([0-9a-f]{4}):([0-9a-f]{4})\](?!.*\[[0-9a-f]{4}:[0-9a-f]{4}\])")
+_LSPCI_LINK = re.compile(r"Speed ([\d.]{1,5})GT/s.*?Width x(\d{1,2})")
+_LSPCI_BUS = re.compile(r"Bus: primary=\w+, secondary=([0-9a-f]{2})")
+_LSPCI_CLASSES = {
+    "VGA compatible controller": "0x0300",
+    "3D controller": "0x0302",
+    "Display controller": "0x0380",
+    "Processing accelerators": "0x1200",
+    "Ethernet controller": "0x0200",
+    "Infiniband controller": "0x0207",
+    "Network controller": "0x0280",
+    "Non-Volatile memory controller": "0x0108",
+    "PCI bridge": "0x0604",
+    "Bridge": "0x0680",
+}
+_LSPCI_VENDORS = {"NVIDIA": NVIDIA, "Advanced Micro Devices": AMD, "Mellanox": "0x15b3", "Red Hat": _VIRTIO}
+_REDIRECTS = ("ReqRedir+", "CmpltRedir+", "UpstreamFwd+")
+"""ACS controls that send peer-to-peer traffic up to the root complex."""
+
+
+def pci_address(text: str) -> str:
+    """`00000000:0F:00.0` or `0f:00.0` as sysfs writes it: `0000:0f:00.0`. Raises ValueError."""
+    match = re.fullmatch(
+        r"\s*(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})\.([0-7])\s*", text, re.IGNORECASE
+    )
+    if not match:
+        raise ValueError("no PCI address")
+    domain, bus, device, function = (int(part or "0", 16) for part in match.groups())
+    return f"{domain:04x}:{bus:02x}:{device:02x}.{function:x}"
+
+
+def pci_id(number: int) -> str:
+    """NVIDIA's combined number, the device in the upper half, as `vendor:device`: `10de:2335`. Raises
+    ValueError."""
+    if not 0 < number < 1 << 32:
+        raise ValueError("no PCI id")
+    return f"{number & 0xFFFF:04x}:{number >> 16:04x}"
+
+
+def read_pci(host: Host) -> list[Fact]:
+    """The fact `pci`, and a gap for each bridge whose ACS could not be read."""
+    names = host.listdir(PCI_DEVICES)[:_DEVICES_MAX]
+    if not names:
+        return _from_lspci(host.run("lspci"))
+    devices = [_device(host, address, klass) for address, klass in _wanted(host, names)]
+    if not any(is_gpu(device) for device in devices):
+        return [known("pci", devices, PCI_DEVICES, _summary(devices))]
+    reading = host.run("lspci")
+    listed = parse_lspci(reading.text) if reading.status == "ok" and reading.text else {}
+    gaps = []
+    for index, device in enumerate(devices):
+        told = listed.get(device["address"], {})
+        device["acs_redirect"] = told.get("acs_redirect")
+        if device["acs_redirect"] is None and _is_bridge(device):
+            gaps.append(_acs_gap(f"pci[{index}].acs_redirect", reading, told))
+    return [known("pci", devices, PCI_DEVICES, _summary(devices)), *gaps]
+
+
+def gpus_on_bus(host: Host) -> tuple[str, list[tuple[str, str, str | None]]]:
+    """Where it was looked, and (address, vendor, device) of the GPUs on the bus, ids as `0x10de`."""
+    names = host.listdir(PCI_DEVICES)[:_DEVICES_MAX]
+    found = []
+    for address in names:
+        base = f"{PCI_DEVICES}/{address}"
+        if (word(host, f"{base}/class") or "").startswith(_GPU_CLASSES):
+            vendor = word(host, f"{base}/vendor")
+            if vendor in (NVIDIA, AMD):
+                found.append((address, vendor, word(host, f"{base}/device")))
+    if names:
+        return PCI_DEVICES, found
+    reading = host.run("lspci")
+    listed = parse_lspci(reading.text or "") if reading.status == "ok" else {}
+    return reading.source, [
+        (at, told["vendor"], told["device"]) for at, told in listed.items() if is_gpu(told)
+    ]
+
+
+def is_gpu(device: dict[str, Any]) -> bool:
+    """Whether a device of the list is a GPU of NVIDIA or AMD."""
+    return (device["class_code"] or "").startswith(_GPU_CLASSES) and device["vendor"] in (NVIDIA, AMD)
+
+
+def _is_bridge(device: dict[str, Any]) -> bool:
+    return (device["class_code"] or "").startswith(_BRIDGE_CLASS)
+
+
+def _wanted(host: Host, names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """(address, class) of the devices to read, bridges above them included, in bus order."""
+    classes = {
+        name: (host.read(f"{PCI_DEVICES}/{name}/class", 64).text or "").strip().lower()
+        for name in names
+        if _ADDRESS.match(name)
+    }
+    chosen = {name for name, klass in classes.items() if _matters(host, name, klass)}
+    for name in tuple(chosen):
+        chosen.update(bridge for bridge in pci_path(host, f"{PCI_DEVICES}/{name}") if bridge in classes)
+    yield from ((name, classes[name]) for name in sorted(chosen))
+
+
+def _matters(host: Host, name: str, klass: str) -> bool:
+    if klass.startswith((_NIC_CLASS, _NVME_CLASS)):
+        return True
+    if klass.startswith((*_GPU_CLASSES, _NVSWITCH_CLASS)):
+        vendor = word(host, f"{PCI_DEVICES}/{name}/vendor")
+        return vendor == NVIDIA or (vendor == AMD and klass.startswith(_GPU_CLASSES))
+    return False
+
+
+def _device(host: Host, address: str, klass: str) -> dict[str, Any]:
+    base = f"{PCI_DEVICES}/{address}"
+    path = pci_path(host, base)
+    vendor = word(host, f"{base}/vendor")
+    return {
+        "address": address,
+        "vendor": vendor,
+        "device": word(host, f"{base}/device"),
+        "class_code": klass or None,
+        "driver": last_word(host.link(f"{base}/driver")),
+        "numa_node": numa_node(host, address),
+        "local_cpus": local_cpus(host, address),
+        "speed_gts": _speed(word(host, f"{base}/current_link_speed")),
+        "speed_max_gts": _speed(word(host, f"{base}/max_link_speed")),
+        "width": _lanes(number(host, f"{base}/current_link_width")),
+        "width_max": _lanes(number(host, f"{base}/max_link_width")),
+        "parent": path[-2] if len(path) > 1 else None,
+        "power_control": word(host, f"{base}/power/control"),
+        "aer_correctable": _aer(host.read(f"{base}/aer_dev_correctable"), "TOTAL_ERR_COR"),
+        "aer_nonfatal": _aer(host.read(f"{base}/aer_dev_nonfatal"), "TOTAL_ERR_NONFATAL"),
+        "aer_fatal": _aer(host.read(f"{base}/aer_dev_fatal"), "TOTAL_ERR_FATAL"),
+        "acs_redirect": None,
+        "is_virtual": vendor == _VIRTIO or host.link(f"{base}/physfn") is not None,
+    }
+
+
+def _speed(text: str | None) -> float | None:
+    """`32.0 GT/s PCIe`; None for `Unknown`."""
+    match = re.match(r"(\d{1,3}(?:\.\d)?)\s*GT/s", text or "")
+    return float(match.group(1)) if match else None
+
+
+def _lanes(count: int | None) -> int | None:
+    """0 is a link that is down, 63 and 255 are registers of a device that does not answer."""
+    return count if count in (1, 2, 4, 8, 12, 16, 32) else None
+
+
+def _aer(reading: Reading, total: str) -> int | None:
+    for line in (reading.text or "").splitlines():
+        key, _, count = line.strip().rpartition(" ")
+        if key == total and count.isascii() and count.isdigit():
+            return int(count[:18])
+    return None
+
+
+def _acs_gap(key: str, reading: Reading, told: dict[str, Any]) -> Fact:
+    if reading.status != "ok":
+        return gap(key, reading.source, reading.status, reading.detail)
+    if told.get("denied"):
+        return gap(key, reading.source, "denied", "capabilities are shown to root only")
+    return gap(key, reading.source, "unsupported", "no ACS capability is listed")
+
+
+def _summary(devices: list[dict[str, Any]]) -> str:
+    return "\n".join(
+        f"{device['address']} {device['vendor']}:{device['device']} class {device['class_code']} "
+        f"{device['driver'] or 'no driver'} under {device['parent'] or 'root'}"
+        for device in devices
+    )
+
+
+def _from_lspci(reading: Reading) -> list[Fact]:
+    if reading.status != "ok" or not reading.text:
+        return [
+            gap(
+                "pci",
+                PCI_DEVICES,
+                "missing",
+                f"no devices are listed, and `{reading.source}`: {reading.detail}",
+            )
+        ]
+    listed = parse_lspci(reading.text)
+    buses = {told["secondary"]: address for address, told in listed.items() if told["secondary"]}
+    chosen: set[str] = set()
+    for address, told in listed.items():
+        if told["class_code"] and _lspci_matters(told):
+            chosen.update(_lspci_path(address, buses))
+    devices = [
+        {"address": address, "parent": buses.get(address[:-5]), "local_cpus": None}
+        | {field: value for field, value in listed[address].items() if field not in ("secondary", "denied")}
+        for address in sorted(chosen)
+        if address in listed
+    ]
+    return [known("pci", devices, reading.source, _summary(devices))]
+
+
+def _lspci_matters(told: dict[str, Any]) -> bool:
+    klass, vendor = str(told["class_code"]), told["vendor"]
+    if klass.startswith((_NIC_CLASS, _NVME_CLASS)):
+        return True
+    is_gpu_class = klass.startswith(_GPU_CLASSES)
+    return (vendor == NVIDIA and klass.startswith(_NVSWITCH_CLASS)) or (
+        is_gpu_class and vendor in (NVIDIA, AMD)
+    )
+
+
+def _lspci_path(address: str, buses: dict[str, str]) -> list[str]:
+    path = [address]
+    while len(path) < 32:
+        above = buses.get(path[-1][:-5])
+        if above is None or above in path:
+            break
+        path.append(above)
+    return path
+
+
+def parse_lspci(text: str) -> dict[str, dict[str, Any]]:
+    """Devices of `lspci -vvv` by address. `secondary` is the bus behind a bridge (`0000:19`), `denied` says
+    that the capabilities were hidden."""
+    devices: dict[str, dict[str, Any]] = {}
+    current: dict[str, Any] | None = None
+    address = ""
+    for line in text.splitlines():
+        head = _LSPCI_HEAD.match(line)
+        if head and len(devices) < _DEVICES_MAX:
+            address = pci_address(head.group(1))
+            current = devices.setdefault(address, _lspci_device(head))
+        elif current is not None:
+            _lspci_line(current, address, line.strip())
+    return devices
+
+
+def _lspci_device(head: re.Match[str]) -> dict[str, Any]:
+    ids = _LSPCI_IDS.search(head.group(4))
+    klass = f"0x{head.group(3)}" if head.group(3) else _LSPCI_CLASSES.get(head.group(2))
+    vendor = f"0x{ids.group(1)}" if ids else None
+    for name, code in _LSPCI_VENDORS.items():
+        vendor = vendor or (code if head.group(4).startswith(name) else None)
+    device = ids.group(2) if ids else None
+    if device is None:
+        bare = re.search(r"Device ([0-9a-f]{4})\b", head.group(4))
+        device = bare.group(1) if bare else None
+    return {
+        "vendor": vendor,
+        "device": f"0x{device}" if device else None,
+        "class_code": klass,
+        "driver": None,
+        "numa_node": None,
+        "speed_gts": None,
+        "speed_max_gts": None,
+        "width": None,
+        "width_max": None,
+        "acs_redirect": None,
+        "secondary": None,
+        "denied": False,
+    }
+
+
+def _lspci_line(device: dict[str, Any], address: str, line: str) -> None:
+    label, _, rest = line.partition(":")
+    link = _LSPCI_LINK.search(rest) if label in ("LnkSta", "LnkCap") else None
+    if link:
+        tail = "" if label == "LnkSta" else "_max"
+        device[f"speed{tail}_gts"] = float(link.group(1).strip(".") or 0) or None
+        device[f"width{tail}"] = _lanes(int(link.group(2)))
+    elif label == "ACSCtl":
+        device["acs_redirect"] = any(word in rest.split() for word in _REDIRECTS)
+    elif label == "NUMA node":
+        node = rest.strip()
+        device["numa_node"] = int(node) if node.isascii() and node.isdigit() and len(node) < 9 else None
+    elif label == "Kernel driver in use":
+        device["driver"] = rest.strip() or None
+    elif label == "Bus":
+        bus = _LSPCI_BUS.match(line)
+        device["secondary"] = f"{address.split(':')[0]}:{bus.group(1)}" if bus else None
+    elif label == "Capabilities" and "access denied" in rest:
+        device["denied"] = True
