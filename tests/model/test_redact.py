@@ -55,6 +55,8 @@ STAYS = [
     # performance variables
     "NCCL_DEBUG=INFO",
     "OMP_NUM_THREADS=8",
+    "TOKENIZERS_PARALLELISM=false",
+    "SLURM_JOB_CPUS_PER_NODE=8(x2)",
     "CUDA_VISIBLE_DEVICES=0,1,2,3",
     "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True,max_split_size_mb:128",
     "NCCL_IB_HCA=mlx5_0:1,mlx5_1:1",
@@ -116,6 +118,7 @@ GOES = {
     '{\\"DATA_SET\\": \\"pillow\\"}': '{\\"DATA_SET\\": \\"[redacted]\\"}',
     '"HF_TOKEN": "pill': '"HF_TOKEN": "[redacted]',
     "NCCL_TOPO_FILE=/opt/secret/topo.xml": "NCCL_TOPO_FILE=[redacted]",
+    "SLURM_JOB_NODELIST=pillow[1-4]": "SLURM_JOB_NODELIST=[redacted]",
     "NCCL_COMM_ID=pillow": "NCCL_COMM_ID=[redacted]",
 }
 
