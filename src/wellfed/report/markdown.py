@@ -1,0 +1,174 @@
+"""A Case as GitHub-flavoured Markdown, for an issue or a pull request.
+
+Foreign text is either in a code span that it can't close, or escaped: no table row, link, mention or tag of
+its own making.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from wellfed.model import Case, Verdict
+from wellfed.report import story, words
+
+MAX_FINDINGS, MAX_TEXT = 50, 600
+_SPECIAL = re.compile(r"[\\*\[\]#|~^]|(?<![^\W_])_|_(?![^\W_])")
+_LINE_START = re.compile(r"^(\d*)([.)+=-])(?=\s|$)|^()([-+=]{2,})")
+
+
+def render(case: Case) -> str:
+    """The Markdown text."""
+    head = story.headline(case)
+    lines = [f"### {text(head.text)}", ""]
+    if case.machine is not None:
+        lines += [text(story.machine_phrase(case.machine)), ""]
+    if case.verdicts:
+        lines += [text(story.counts_phrase(case)), ""]
+    for section in (_warnings, _step, _findings, _not_judged, _ceilings, _ignored):
+        lines += section(case)
+    if (command := story.next_command(case)) is not None:
+        lines += ["**Next**", "", *_fenced(command), ""]
+    made = " ".join(filter(None, (case.made_by, case.made_at)))
+    if made:
+        lines += [f"<sub>{text(made)}{', redacted' if case.redacted else ''}</sub>", ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def text(foreign: str) -> str:
+    """One line of foreign text: `code` between backticks stays code, all else is escaped."""
+    shown = words.shorten(words.clean(foreign), MAX_TEXT).replace(words.NBSP, " ")
+    out = "".join(code(piece) if is_code else _escape(piece) for is_code, piece in words.code_spans(shown))
+    return _LINE_START.sub(lambda m: f"{m[1] or ''}\\{m[2] or m[4]}", out)
+
+
+def _escape(piece: str) -> str:
+    piece = _SPECIAL.sub(lambda match: "\\" + match.group(), piece)
+    piece = piece.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("`", "\\`")
+    # A zero-width space keeps GitHub from paging people and from linking what a stranger's file says.
+    return re.sub(r"@(?=\w)|(?<=://)|(?<=www)(?=\.)", lambda match: match.group() + "&#8203;", piece)
+
+
+def code(foreign: str) -> str:
+    """A code span that its content can't close; safe in a table cell."""
+    shown = words.shorten(words.clean(foreign), MAX_TEXT).replace(words.NBSP, " ").strip()
+    if not shown:
+        return ""
+    fence = "`" * (max(map(len, re.findall("`+", shown)), default=0) + 1)
+    pad = " " if "`" in (shown[0], shown[-1]) else ""
+    return f"{fence}{pad}{shown}{pad}{fence}".replace("|", "\\|")
+
+
+def _fenced(command: str) -> list[str]:
+    shown = words.clean(command).replace(words.NBSP, " ")
+    fence = "`" * max(3, max(map(len, re.findall("`+", shown)), default=0) + 1)
+    return [f"{fence}sh", shown, fence]
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]], align: str) -> list[str]:
+    rule = ["---:" if side == "r" else "---" for side in align]
+    return ["| " + " | ".join(row) + " |" for row in (header, rule, *rows)]
+
+
+def _warnings(case: Case) -> list[str]:
+    if not case.warnings:
+        return []
+    lines = ["**Trace warnings**", ""]
+    for warning in case.warnings:
+        line = f"- {code(warning.code)} x{warning.count:,}"
+        line += f" weakens {text(warning.weakens)}" if warning.weakens else ""
+        lines.append(line + (f" (such as {code(warning.sample)})" if warning.sample else ""))
+    return [*lines, ""]
+
+
+def _step(case: Case) -> list[str]:
+    rank = story.shown_rank(case)
+    told = story.step_story(rank) if rank is not None else None
+    if told is None:
+        return ["No GPU event in this trace.", ""] if case.ranks else []
+    factor, unit, decimals = words.column_scale(told.span_ns)
+    rows = [
+        (
+            code(part.name),
+            f"{part.ns / factor:,.{decimals}f} {unit}",
+            words.percent(part.share),
+            text(part.words),
+        )
+        for part in told.parts
+    ]
+    rows.append(("**all**", f"{told.span_ns / factor:,.{decimals}f} {unit}", "100.0 %", text(told.basis)))
+    table = _table(("part", "time", "share", ""), rows, "lrrl")
+    return [f"**{text(told.title)}**", "", *(row.replace(words.NBSP, " ") for row in table), ""]
+
+
+def _findings(case: Case) -> list[str]:
+    listed = story.findings(case)
+    if not listed:
+        return []
+    lines = ["**Findings, by worth**", ""]
+    for at, verdict in enumerate(listed[:MAX_FINDINGS], 1):
+        lines += _finding(at, verdict)
+    if len(listed) > MAX_FINDINGS:
+        lines.append(f"{len(listed) - MAX_FINDINGS} more in the JSON.")
+    return [*lines, ""]
+
+
+def _finding(at: int, verdict: Verdict) -> list[str]:
+    place = words.where_phrase(verdict.where)
+    title = f"{at}. **{verdict.severity.upper()} {text(verdict.code)} {text(verdict.name)}**"
+    lines = [title + (f" ({text(place)})" if place else "") + f": {text(verdict.message)}"]
+    gain = words.gain_phrase(verdict.gain)
+    if gain and verdict.gain is not None and verdict.gain.next:
+        gain += f"; then {verdict.gain.next} limits"
+    fields = (("cost", words.cost_phrase(verdict.cost)), ("gain", gain), ("remedy", verdict.remedy))
+    lines += [f"   - {name}: {text(value)}" for name, value in fields if value]
+    if verdict.risk:
+        lines.append(f"   - risk: {verdict.risk}")
+    for evidence in verdict.evidence[:3]:
+        bits = (code(evidence.source), text(evidence.at or ""), code(evidence.text))
+        lines.append("   - evidence: " + " ".join(filter(None, bits)))
+    for name, command in (("undo", verdict.restore), ("verify", verdict.verify)):
+        if command:
+            lines.append(f"   - {name}: {code(command)}")
+    for other in verdict.alternatives:
+        gain = words.gain_phrase(other.gain)
+        lines.append(
+            f"   - or: {text(other.remedy)}" + (f": {text(gain)}" if gain else "") + f"; {other.risk}"
+        )
+    return lines
+
+
+def _not_judged(case: Case) -> list[str]:
+    groups = story.not_judged(case)
+    if not groups:
+        return []
+    lines = [f"<details><summary>Not judged: {sum(group.total for group in groups):,}</summary>", ""]
+    for group in groups:
+        if group.reason in story.FOLDED_REASONS:
+            codes = story.code_list(v for _, verdicts in group.groups for v in verdicts)
+            lines.append(f"- {text(group.words)}: {group.total:,} ({text(codes)})")
+            continue
+        for message, verdicts in group.groups[:20]:
+            says = f": {text(message)}" if message else ""
+            lines.append(f"- {text(group.words)}: {text(story.code_list(verdicts))}{says}")
+    return [*lines, "", "</details>", ""]
+
+
+def _ceilings(case: Case) -> list[str]:
+    if not case.ceilings:
+        return []
+    rows = [
+        (
+            text(c.title or c.id), f"{words.number(c.best)} {text(c.unit)}", text(story.of_peak(c) or ""),
+            text(story.spread(c)), c.verdict + (f": {text(c.why)}" if c.why else ""),
+        )
+        for c in case.ceilings
+    ]  # fmt: skip
+    table = _table(("measured ceiling", "best", "of peak", "spread", "verdict"), rows, "lrlll")
+    return [*(row.replace(words.NBSP, " ") for row in table), ""]
+
+
+def _ignored(case: Case) -> list[str]:
+    if not case.ignored:
+        return []
+    lines = [f"**Ignored: {len(case.ignored)}**", ""]
+    lines += [f"- {text(v.code)} {text(v.name)}: {text(v.message)}" for v in case.ignored]
+    return [*lines, ""]

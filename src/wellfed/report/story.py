@@ -1,0 +1,344 @@
+"""What a report says, and in which order; how it looks is the renderers' business.
+
+One place decides which rank's step is shown, which parts fold together, how what was not judged is grouped
+and what comes next, so that terminal, Markdown, HTML and notebook tell the same story.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from wellfed.model import Case, Ceiling, Headline, Machine, RankTrace, Verdict
+from wellfed.model.trace import Budget, StepBudget
+from wellfed.model.verdict import SEVERITY_ORDER, worth
+from wellfed.report import words
+
+View = Literal["doctor", "check", "trace", "measure", "inspect"]
+Group = Literal["compute", "comm", "copy", "idle", "overhead", "unknown"]
+SMALL_SHARE = 0.01
+"""Parts below this share of the step fold into one row, when there are two or more of them."""
+
+PARTS: dict[str, tuple[Group, str]] = {
+    "compute": ("compute", "kernels running"),
+    "exposed-comm": ("comm", "communication that no compute hides"),
+    "exposed-copy": ("copy", "copies that neither compute nor communication hides"),
+    "profiler-overhead": ("overhead", "the profiler's own cost"),
+    "data-wait": ("idle", "waiting for the data loader"),
+    "checkpoint-stall": ("idle", "waiting for a checkpoint"),
+    "host-stall": ("idle", "main thread silent: garbage collection or other"),
+    "allocator-churn": ("idle", "allocating and freeing device memory"),
+    "compile-stall": ("idle", "compiling or loading code"),
+    "host-sync": ("idle", "host waited for the GPU, then had to start it again"),
+    "pageable-copy": ("idle", "synchronous copy from pageable memory"),
+    "launch-bound": ("idle", "host dispatches slower than the GPU computes"),
+    "launch-call": ("idle", "inside the launch call"),
+    "launch-latency": ("idle", "from launch to start on an empty queue"),
+    "dependency-wait": ("idle", "waiting for an event of another stream"),
+    "queue-wait": ("idle", "launched, yet not started"),
+    "orphan": ("unknown", "no launch record"),
+    "unattributed": ("unknown", "cause not known"),
+    "idle": ("idle", "no kernel, copy or communication"),
+}
+
+REASONS: dict[str, str] = {
+    "no-fact": "not visible from here",
+    "denied": "no permission",
+    "unsupported": "device or kernel cannot say",
+    "missing": "not there",
+    "error": "could not be read",
+    "not-applicable": "not applicable here",
+    "intent": "not this kind of work",
+    "no-gpu-event": "no GPU event in the trace",
+    "": "no reason given",
+}
+RISKS: dict[str, str] = {
+    "safe": "safe: live, and undone at once",
+    "restart": "restart: the job or a service must restart",
+    "reboot": "reboot: takes a reboot or firmware",
+    "unsafe": "unsafe: can lose work, isolation or the connection",
+}
+FOLDED_REASONS = ("not-applicable", "intent")
+
+
+class Part(NamedTuple):
+    """One row of the waterfall; `start_ns` is where the row before it ended."""
+
+    name: str
+    group: Group
+    words: str
+    start_ns: int
+    ns: int
+    share: float
+
+
+class StepStory(NamedTuple):
+    """Where one rank's time goes. `basis` says what the numbers are medians of."""
+
+    rank: RankTrace
+    title: str
+    basis: str
+    span_ns: int
+    parts: tuple[Part, ...]
+    whole_step: bool
+
+
+def _parts(budget: Budget | StepBudget, idle: dict[str, int], *, small: float) -> tuple[Part, ...]:
+    times = {
+        "compute": budget.compute_ns,
+        "exposed-comm": budget.exposed_comm_ns,
+        "exposed-copy": budget.exposed_copy_ns,
+    }
+    causes = {name: ns for name, ns in idle.items() if ns > 0} or {"idle": budget.idle_ns}
+    times |= dict(sorted(causes.items(), key=lambda item: (-item[1], item[0])))
+    times = {name: ns for name, ns in times.items() if ns > 0}
+    tiny = [name for name, ns in times.items() if ns < small * budget.span_ns]
+    if len(tiny) > 1:
+        folded = sum(times.pop(name) for name in tiny)
+        times[f"{len(tiny)} smaller"] = folded
+    span = max(budget.span_ns, 1)
+    rows, at = [], 0
+    for name, ns in times.items():
+        fallback: tuple[Group, str] = ("unknown", ", ".join(tiny) if name.endswith("smaller") else "")
+        group, text = PARTS.get(name, fallback)
+        rows.append(Part(name, group, text, at, ns, ns / span))
+        at += ns
+    return tuple(rows)
+
+
+def step_story(rank: RankTrace, *, small: float = SMALL_SHARE) -> StepStory | None:
+    """The clean step when there is one, else the whole capture; None without a GPU event."""
+    name = rank_name(rank)
+    if rank.step_budget is not None and rank.step_budget.span_ns > 0:
+        step = rank.step_budget
+        basis = f"median of {words.plural(step.n, 'step')}, profiler's cost taken off"
+        if step.traced_span_ns and step.traced_span_ns != step.span_ns:
+            basis += f" (traced: {words.duration(step.traced_span_ns)})"
+        parts = _parts(step, rank.step_idle, small=small)
+        return StepStory(rank, f"Where the step goes: {name}", basis, step.span_ns, parts, True)
+    if rank.budget is not None and rank.budget.span_ns > 0:
+        parts = _parts(rank.budget, rank.idle, small=small)
+        basis = "whole capture: no whole step was found in it"
+        return StepStory(rank, f"Where the capture goes: {name}", basis, rank.budget.span_ns, parts, False)
+    return None
+
+
+def rank_name(rank: RankTrace) -> str:
+    """`rank 0, device 1, NVIDIA H200`; the file when nothing else is known."""
+    known = [f"{label} {n}" for label, n in (("rank", rank.rank), ("device", rank.device)) if n is not None]
+    if rank.gpu:
+        known.append(words.clean(rank.gpu))
+    return ", ".join(known) or words.clean(rank.source) or "one rank"
+
+
+def shown_rank(case: Case) -> RankTrace | None:
+    """The rank whose step is drawn: the one with the largest share of idle time, then the longest step."""
+
+    def starved(rank: RankTrace) -> tuple[float, int]:
+        budget = rank.step_budget or rank.budget
+        assert budget is not None
+        return (budget.idle_ns / max(budget.span_ns, 1), budget.span_ns)
+
+    timed = [rank for rank in case.ranks if (rank.step_budget or rank.budget) is not None]
+    return max(timed, key=starved, default=None)
+
+
+def top_cause(rank: RankTrace) -> str:
+    """The idle cause that takes most of the step (or of the capture); empty when none is known."""
+    idle = rank.step_idle if rank.step_budget is not None else rank.idle
+    return words.clean(max(idle, key=lambda name: idle[name], default=""))
+
+
+# --- verdicts ------------------------------------------------------------------------------------------
+
+
+def by_worth(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    return sorted(verdicts, key=worth)
+
+
+def findings(case: Case) -> list[Verdict]:
+    return by_worth(v for v in case.verdicts if v.verdict == "finding")
+
+
+def counts_phrase(case: Case) -> str:
+    """`2 findings (1 error, 1 info), 41 pass, 17 not judged`."""
+    counts = case.counts()
+    severities = Counter(v.severity for v in case.verdicts if v.verdict == "finding")
+    text = words.plural(counts["finding"], "finding")
+    if severities:
+        order = sorted(severities, key=lambda name: -SEVERITY_ORDER[name])
+        text += f" ({', '.join(f'{severities[name]} {name}' for name in order)})"
+    return f"{text}, {counts['pass']:,} pass, {counts['not-judged']:,} not judged"
+
+
+class Unjudged(NamedTuple):
+    """What was not judged for one reason; `groups` joins the verdicts that say the same."""
+
+    reason: str
+    words: str
+    groups: tuple[tuple[str, tuple[Verdict, ...]], ...]
+    total: int
+
+
+def not_judged(case: Case) -> list[Unjudged]:
+    """By reason, the one with most verdicts first; what does not apply comes last."""
+    by_reason: dict[str, dict[str, list[Verdict]]] = {}
+    for verdict in case.verdicts:
+        if verdict.verdict == "not-judged":
+            reason = verdict.reason or ""
+            by_reason.setdefault(reason, {}).setdefault(verdict.message, []).append(verdict)
+    out = []
+    for reason, messages in by_reason.items():
+        groups = tuple((message, tuple(verdicts)) for message, verdicts in messages.items())
+        total = sum(len(verdicts) for _, verdicts in groups)
+        out.append(Unjudged(reason, REASONS.get(reason, words.clean(reason)), groups, total))
+    return sorted(out, key=lambda item: (item.reason in FOLDED_REASONS, -item.total, item.reason))
+
+
+def code_list(verdicts: Iterable[Verdict], *, limit: int = 12) -> str:
+    """`CPU07, GPU24 and 3 more`."""
+    codes = list(dict.fromkeys(words.clean(v.code) for v in verdicts))
+    more = len(codes) - limit
+    return ", ".join(codes[:limit]) + (f" and {more} more" if more > 0 else "")
+
+
+# --- headline and next step ----------------------------------------------------------------------------
+
+
+def headline(case: Case, view: View = "doctor") -> Headline:
+    """The case's own headline, or the plainest true sentence that can be made of it."""
+    if case.headline is not None:
+        return case.headline
+    if view == "inspect" or (view == "doctor" and not (case.verdicts or case.ranks or case.ceilings)):
+        if case.machine is None:
+            return Headline(text="nothing was looked at", next_command="wellfed doctor --demo")
+        return Headline(text=machine_phrase(case.machine))
+    if view == "measure" and case.ceilings:
+        odd = Counter(c.verdict for c in case.ceilings if c.verdict != "ok")
+        text = f"{words.plural(len(case.ceilings), 'ceiling')} measured"
+        return Headline(text=text + "".join(f", {n} {name}" for name, n in sorted(odd.items())))
+    if view == "measure":
+        return Headline(text="nothing was measured", next_command="wellfed measure --quick")
+    top = findings(case)
+    if view != "check" and top and top[0].severity != "info":
+        text = top[0].message or f"{top[0].code} {top[0].name}"
+        return Headline(text=text[:1].upper() + text[1:])
+    if case.ranks and shown_rank(case) is None:
+        return Headline(text="the trace holds no GPU event")
+    if case.verdicts:
+        return Headline(text=counts_phrase(case))
+    return Headline(text="nothing was judged", next_command="wellfed doctor --demo")
+
+
+def next_command(case: Case, view: View = "doctor") -> str | None:
+    """What to type now: the headline's own advice, else the proof of the best cure."""
+    if (command := headline(case, view).next_command) is not None:
+        return command
+    if view in ("measure", "inspect"):
+        return None
+    listed = findings(case)
+    if (verify := next((v.verify for v in listed if v.verify), None)) is not None:
+        return verify
+    return f"wellfed explain {listed[0].code}" if listed else None
+
+
+# --- machine and ceilings ------------------------------------------------------------------------------
+
+
+def machine_phrase(machine: Machine) -> str:
+    """`8 x NVIDIA H200, 192 CPUs, 2.0 TiB, Linux 6.8`."""
+    bits = []
+    for name, count in Counter(gpu.name or "unknown GPU" for gpu in machine.gpus).items():
+        bits.append(f"{count} x {words.clean(name)}")
+    if not bits:
+        bits.append("no GPU seen")
+    if machine.cpu.logical is not None:
+        bits.append(words.plural(machine.cpu.logical, "CPU"))
+    if machine.memory.total_bytes is not None:
+        bits.append(words.size(machine.memory.total_bytes))
+    if machine.kernel.release:
+        bits.append(f"Linux {words.clean(machine.kernel.release)}")
+    return ", ".join(bits)
+
+
+def machine_lines(machine: Machine) -> list[tuple[str, str]]:
+    """The machine in a dozen lines, for people: (label, text). A label without anything known is left out."""
+    w, cpu = words, machine.cpu
+    lines: list[tuple[str, str]] = []
+
+    def add(label: str, *bits: str | None) -> None:
+        if shown := [w.clean(bit) for bit in bits if bit]:
+            lines.append((label, ", ".join(shown)))
+
+    def known(template: str, value: object) -> str | None:
+        return None if value is None else template.format(value)
+
+    add(
+        "cpu", cpu.model_name, _count(cpu.logical, "logical CPU"), _count(cpu.cores, "core"),
+        _count(cpu.packages, "package"), _count(cpu.l3_groups, "L3 group"),
+        known("boost " + ("on" if cpu.boost else "off"), cpu.boost),
+        f"governor {'/'.join(cpu.governors)}" if cpu.governors else None, known("under {}", cpu.hypervisor),
+    )  # fmt: skip
+    add("numa", w.plural(len(machine.numa), "node") if machine.numa else None)
+    add(
+        "memory", known("{} in all", _size(machine.memory.total_bytes)),
+        known("{} available", _size(machine.memory.available_bytes)),
+        known("transparent huge pages {}", machine.memory.thp_enabled),
+    )  # fmt: skip
+    for (name, memory), indexes in _alike((g.name, g.memory_bytes, g.index) for g in machine.gpus).items():
+        add(f"gpu {w.id_ranges(indexes)}", name or "unknown", _size(memory))
+    add("driver", machine.software.driver, known("up to CUDA {}", machine.software.cuda_driver))
+    kinds = Counter(link.kind for link in machine.links)
+    add("links", *(f"{count} x {kind}" for kind, count in kinds.most_common(6)))
+    add("rdma", *(_rate(f"{p.device}/{p.port}", p.state, p.rate_gbps, "Gbit/s") for p in machine.rdma[:8]))
+    nics = [n for n in machine.nics if n.is_physical is not False][:8]
+    add("network", *(_rate(n.name, n.state, n.speed_mbps, "Mbit/s") for n in nics))
+    add("disks", *(" ".join(filter(None, (d.name, d.model, _size(d.size_bytes)))) for d in machine.disks[:8]))
+    box, soft = machine.container, machine.software
+    add(
+        "container", box.kind, known("cgroup v{}", box.cgroup_version), "no CPU quota" if box.cpu_quota == -1 else known("{} CPUs of quota", box.cpu_quota),
+        known("{} of /dev/shm", _size(box.shm_bytes)),
+    )  # fmt: skip
+    add("kernel", machine.kernel.release, machine.kernel.os_name)
+    add(
+        "software", known("Python {}", soft.python), known("PyTorch {}", soft.torch),
+        known("CUDA {}", soft.torch_cuda), known("NCCL {}", soft.nccl), known("ROCm {}", soft.rocm),
+    )  # fmt: skip
+    return lines
+
+
+def _count(count: int | None, noun: str) -> str | None:
+    return None if count is None else words.plural(count, noun)
+
+
+def _size(count: int | None) -> str | None:
+    return None if count is None else words.size(count)
+
+
+def _rate(name: str, state: str | None, rate: float | None, unit: str) -> str:
+    speed = "speed unknown" if rate is None else f"{words.number(rate)} {unit}"
+    return " ".join(filter(None, (name, state, speed)))
+
+
+def _alike(
+    gpus: Iterable[tuple[str | None, int | None, int]],
+) -> dict[tuple[str | None, int | None], list[int]]:
+    groups: dict[tuple[str | None, int | None], list[int]] = {}
+    for name, memory, index in gpus:
+        groups.setdefault((name, memory), []).append(index)
+    return groups
+
+
+def of_peak(ceiling: Ceiling) -> str | None:
+    """`81 % of 4.8 TB/s`; for a latency, where less is better, `1.6x of 120 ns`."""
+    if ceiling.ratio is None or ceiling.peak is None:
+        return None
+    peak = f"{words.number(ceiling.peak)}{words.NBSP}{words.shorten(words.clean(ceiling.unit), 24)}"
+    if ceiling.higher_is_better:
+        return f"{words.number(ceiling.ratio * 100)}{words.NBSP}% of {peak}"
+    return f"{words.number(ceiling.ratio)}x of {peak}"
+
+
+def spread(ceiling: Ceiling) -> str:
+    """`median 3.80, p10 3.71 to p90 3.92, n = 12`."""
+    median, low, high = words.alike((ceiling.median, ceiling.p10, ceiling.p90))
+    return f"median {median}, p10 {low} to p90 {high}, n{words.NBSP}={words.NBSP}{ceiling.n}"
