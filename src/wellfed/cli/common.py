@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
@@ -24,33 +24,37 @@ if TYPE_CHECKING:
 Kind = Literal["doctor", "check", "trace", "measure", "inspect"]
 Text = Callable[[int, bool], str]
 """Renders for a width in columns, with or without colour."""
+CaseText = Callable[["Case", int, bool], str]
+"""The same for the case it is given, which may be the redacted one."""
 
-F = TypeVar("F", bound=Callable[..., Any])
+Command = Callable[..., Any]
+"""The function of a verb, or the click command that it has become."""
 
 SUFFIXES = {".json": "json", ".md": "md", ".html": "html", ".txt": "text", ".case": "case"}
 MIN_WIDTH, MAX_WIDTH, FILE_WIDTH = 60, 120, 100
 
 
 class Output(NamedTuple):
-    """Where the result goes: `format` on stdout, `files` by suffix, `save` a case file."""
+    """Where the result goes: `format` on stdout, `files` by suffix, `save` a case file; `interactive` is for pages."""
 
     format: str = "text"
     files: tuple[Path, ...] = ()
     save: Path | None = None
     redact: bool = True
+    interactive: bool = False
 
 
 # -- options ----------------------------------------------------------------------------------------------
 
 
-def output_options(*formats: str) -> Callable[[F], F]:
+def output_options(*formats: str) -> Callable[[Command], Command]:
     """Adds `--format`, `-o`, `--save` and `--no-redact`, and passes them to the command as `output`.
 
     `formats` are what stdout can have, text first; text and json when not given. Bad targets (a folder
     that is not there, an unknown suffix, one file twice) stop the verb before it does any work."""
     choices = formats or ("text", "json")
 
-    def decorate(command: F) -> F:
+    def decorate(command: Command) -> Command:
         @functools.wraps(command)
         def with_output(*args: Any, **params: Any) -> Any:
             output = Output(
@@ -99,7 +103,7 @@ def output_options(*formats: str) -> Callable[[F], F]:
     return decorate
 
 
-def host_option(command: F) -> F:
+def host_option(command: Command) -> Command:
     """Adds `--host box.tar`, passed as `host`: a recorded machine instead of this one."""
     option = click.option(
         "--host", metavar="BOX.tar", help="A machine recorded with `inspect --record`, not this one."
@@ -107,7 +111,7 @@ def host_option(command: F) -> F:
     return _stack(command, [option])
 
 
-def fail_on_option(default: str) -> Callable[[F], F]:
+def fail_on_option(default: str) -> Callable[[Command], Command]:
     """Adds `--fail-on`, passed as `fail_on`: from which severity on findings make the exit code 1."""
     option = click.option(
         "--fail-on",
@@ -119,7 +123,7 @@ def fail_on_option(default: str) -> Callable[[F], F]:
     return lambda command: _stack(command, [option])
 
 
-def _stack(command: Any, options: Sequence[Callable[[Any], Any]]) -> Any:
+def _stack(command: F, options: Sequence[Callable[[Command], Command]]) -> F:
     for option in reversed(options):
         command = option(command)
     return command
@@ -129,40 +133,48 @@ def _stack(command: Any, options: Sequence[Callable[[Any], Any]]) -> Any:
 
 
 def emit(
-    case: "Case", output: Output, *, kind: Kind, fail_on: str = "never", text: Text | None = None
+    case: "Case", output: Output, *, kind: Kind, fail_on: str = "never", text: CaseText | None = None
 ) -> None:
     """Write `case` to the files of `output` and to stdout, then leave with exit code 1 if a finding is at or
-    above `fail_on`. `text` replaces the terminal report for verbs that show something else."""
+    above `fail_on`. `text` replaces the terminal report for a verb that shows something else. Text on stdout
+    is for the person at the machine and keeps its names; all else is redacted, unless told otherwise."""
     from wellfed.model.redact import redact_case
 
     public = redact_case(case) if output.redact else case
-    draw = text or (lambda width, colour: _render_text(case, width, colour))
-    plain = text or (lambda width, colour: _render_text(public, width, colour))
     failed: list[str] = []
     for path, shape in _targets(output):
-        data = plain(FILE_WIDTH, False).encode() if shape == "text" else _render(public, shape, kind)
-        _try_write(path, data, failed)
-    _print(draw(width(), colour()) if output.format == "text" else _render(public, output.format, kind))
+        _try_write(path, _render(public, shape, kind, output.interactive, text), failed)
+    if output.format == "text":
+        _print(_text(case, kind, text, width(), colour()))
+    else:
+        _print(_render(public, output.format, kind, output.interactive, text))
     _finish(failed)
     if _worst(case) >= _rank(fail_on):
         click.get_current_context().exit(1)
 
 
-def emit_value(value: Any, output: Output, *, text: Text) -> None:
-    """For verbs whose result is no case (a manual page, a catalogue row): `value` as JSON, or `text`.
-    `-o` takes .json and .txt."""
+def emit_value(value: Any, output: Output, *, text: Text, public: bool = False) -> None:
+    """For verbs whose result is no case: `value` (any noun or plain value) as JSON, or `text`. `-o` takes .json
+    and .txt. JSON is redacted unless `public` says that nothing of the user's machine is in it; a .txt file
+    holds what the terminal would show."""
     import msgspec
 
-    def shape_of(shape: str) -> bytes | str:
-        return text(FILE_WIDTH, False) if shape == "text" else _pretty(msgspec.json.encode(value))
+    from wellfed.model.redact import redact_tree
 
-    failed: list[str] = []
-    for path, shape in _targets(output):
+    def render(shape: str) -> bytes:
+        if shape == "text":
+            return text(FILE_WIDTH, False).encode()
+        tree = msgspec.to_builtins(value)
+        return _pretty(msgspec.json.encode(redact_tree(tree) if output.redact and not public else tree))
+
+    targets = _targets(output)
+    for path, shape in targets:
         if shape not in ("text", "json"):
             raise click.UsageError(f"this verb writes .json and .txt, not {path.name}")
-        data = shape_of(shape)
-        _try_write(path, data.encode() if isinstance(data, str) else data, failed)
-    _print(text(width(), colour()) if output.format == "text" else shape_of("json"))
+    failed: list[str] = []
+    for path, shape in targets:
+        _try_write(path, render(shape), failed)
+    _print(text(width(), colour()) if output.format == "text" else render("json"))
     _finish(failed)
 
 
@@ -195,7 +207,9 @@ def _targets(output: Output) -> list[tuple[Path, str]]:
     return [*named, (output.save, "case")] if output.save else named
 
 
-def _render(case: "Case", shape: str, kind: Kind) -> bytes:
+def _render(case: "Case", shape: str, kind: Kind, interactive: bool, text: CaseText | None) -> bytes:
+    if shape == "text":
+        return _text(case, kind, text, FILE_WIDTH, False).encode()
     if shape == "json":
         from wellfed.report import jsonout
 
@@ -210,7 +224,7 @@ def _render(case: "Case", shape: str, kind: Kind) -> bytes:
         return markdown.render(case).encode()
     from wellfed.report import html
 
-    return html.render(case).encode()
+    return html.render(case, interactive=interactive).encode()
 
 
 def _pretty(data: bytes) -> bytes:
@@ -219,17 +233,19 @@ def _pretty(data: bytes) -> bytes:
     return msgspec.json.format(data, indent=2) + b"\n"
 
 
-def _render_text(case: "Case", columns: int, coloured: bool) -> str:
+def _text(case: "Case", kind: Kind, text: CaseText | None, columns: int, coloured: bool) -> str:
+    if text is not None:
+        return text(case, columns, coloured)
     from wellfed.report import terminal
 
-    return terminal.render(case, width=columns, color=coloured)
+    return terminal.render(case, width=columns, color=coloured, view=kind, ascii_only=not _is_unicode())
 
 
 def _print(data: str | bytes) -> None:
     text = data.decode() if isinstance(data, bytes) else data
-    # A terminal or pipe that is not UTF-8 gets `?` for what it cannot show, not a crash.
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    text = text.encode(encoding, "replace").decode(encoding)
+    if not _is_unicode():
+        # What this terminal can't show becomes `?`, not a crash.
+        text = text.encode(sys.stdout.encoding, "replace").decode(sys.stdout.encoding)
     try:
         click.echo(text, nl=not text.endswith("\n"))
         sys.stdout.flush()
@@ -237,6 +253,10 @@ def _print(data: str | bytes) -> None:
         from wellfed.cli.main import close_stdout
 
         close_stdout()
+
+
+def _is_unicode() -> bool:
+    return (sys.stdout.encoding or "utf-8").lower().startswith("utf")
 
 
 def _worst(case: "Case") -> int:

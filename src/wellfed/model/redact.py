@@ -37,7 +37,8 @@ _ENV_KEYS = frozenset({"env", "environ", "environment", "environment_variables",
 _VERSION_KEYS = re.compile(
     r"version|driver|vbios|firmware|cudnn|nccl|cuda|rocm|glibc|torch|python|release|microcode"
 )
-_CODE_KEYS = frozenset({"name", "kernel", "op", "ops", "kernels"})
+# Names of kernels and operators, and references to public places: neither holds an address of the user's.
+_CODE_KEYS = frozenset({"name", "kernel", "op", "ops", "kernels", "sources", "peak_source", "band_source"})
 _PROSE_KEYS = frozenset(
     {"message", "remedy", "why", "title", "method", "verify", "restore", "hint", "next_command"}
 )
@@ -290,11 +291,14 @@ def redact_case(case: Case) -> Case:
     """The case as it may be shown to others. A case that is redacted already comes back as it is."""
     if case.redacted:
         return case
-    tree = msgspec.to_builtins(case)
+    return replace(msgspec.convert(redact_tree(msgspec.to_builtins(case)), Case), redacted=True)
+
+
+def redact_tree(tree: Any) -> Any:
+    """The same for plain values: mappings, lists, texts and numbers, as JSON has them."""
     redactor = Redactor()
     _learn(redactor, tree, "")
-    public = msgspec.convert(_public(redactor, tree, ""), Case)
-    return replace(public, redacted=True)
+    return _public(redactor, tree, "")
 
 
 def _learn(redactor: Redactor, value: Any, key: str) -> None:
