@@ -123,7 +123,7 @@ def fail_on_option(default: str) -> Callable[[Command], Command]:
     return lambda command: _stack(command, [option])
 
 
-def _stack(command: F, options: Sequence[Callable[[Command], Command]]) -> F:
+def _stack(command: Command, options: Sequence[Callable[[Command], Command]]) -> Command:
     for option in reversed(options):
         command = option(command)
     return command
