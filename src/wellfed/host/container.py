@@ -63,8 +63,9 @@ def _groups(host: Host) -> dict[str, Group]:
                     groups.setdefault(controller, Group(1 if controller else 2, _upwards(mount, root, path)))
     legacy = host.read("/proc/self/cpuset").text
     for names, mount, root in mounts:
-        if "cpuset" in names and legacy and "cpuset" not in groups:
-            groups["cpuset"] = Group(1, _upwards(mount, root, legacy.strip()))
+        if legacy and names & {"cpuset", ""} and "cpuset" not in groups:
+            version = 1 if "cpuset" in names else 2
+            groups["cpuset"] = Group(version, _upwards(mount, root, legacy.strip()))
     return groups
 
 
@@ -266,8 +267,8 @@ def _rights(host: Host) -> list[Fact]:
         return lambda text: json.loads(text).get(path)
 
     return [
-        fact("container.capabilities", status, _capabilities),
-        fact("container.seccomp", status, _status_number("Seccomp")),
+        fact("container.capabilities", status, _capabilities, line="CapEff"),
+        fact("container.seccomp", status, _status_number("Seccomp"), line="Seccomp"),
         fact("container.proc_sys_writable", writable, can_write("/proc/sys")),
         fact("container.sys_writable", writable, can_write("/sys")),
     ]

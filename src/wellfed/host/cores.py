@@ -70,8 +70,11 @@ def read_threads(
 
 
 def cpu_nodes(host: Host) -> dict[int, tuple[int, ...]]:
-    """CPUs by node number; empty for a memory-only node, no entry where the kernel shows no nodes."""
-    return {node: node_cpus(host, node)[0] for node in numbered(host.listdir(NODES), "node")}
+    """CPUs by node number; empty for a memory-only node, no entry where the kernel shows no nodes. Nothing at
+    all where nodes share CPUs: firmware tables that wrong tell nothing."""
+    nodes = {node: node_cpus(host, node)[0] for node in numbered(host.listdir(NODES), "node")}
+    placed = [cpu for cpus in nodes.values() for cpu in cpus]
+    return nodes if len(placed) == len(set(placed)) else {}
 
 
 def node_cpus(host: Host, node: int) -> tuple[tuple[int, ...], str]:
@@ -95,17 +98,18 @@ def _put(rows: dict[int, dict[str, Any]], field: str, values: dict[int, Any]) ->
             rows[cpu][field] = value
 
 
-def _set(host: Host, folder: str, *names: str) -> tuple[int, ...]:
-    """The first CPU set there is of these files; `_list` names hold lists, others masks."""
+def _set(host: Host, cpu: int, folder: str, *names: str) -> tuple[int, ...]:
+    """The first CPU set of these files that holds `cpu` itself, which not every kernel gets right; `_list`
+    names hold lists, others masks."""
     for name in names:
         text = host.read(f"{folder}/{name}").text
         if text is None:
             continue
         try:
-            found = cpu_list(text) if name.endswith(("_list", "list")) else cpu_mask(text)
+            found = cpu_list(text) if name.endswith("_list") else cpu_mask(text)
         except ValueError:
             continue
-        if found:
+        if cpu in found:
             return found
     return ()
 
@@ -120,7 +124,6 @@ def _groups(cpus: Iterable[int], members: Callable[[int], tuple[int, ...]]) -> l
         if not group:
             del left[cpu]
             continue
-        group = group if cpu in group else (cpu, *group)
         groups.append(tuple(sorted(group)))
         for other in group:
             del left[other]
@@ -133,7 +136,7 @@ def _number(groups: list[tuple[int, ...]]) -> dict[int, int]:
 
 def _cores(host: Host, info: CpuInfo, online: tuple[int, ...]) -> dict[int, int]:
     names = ("core_cpus_list", "thread_siblings_list", "core_cpus", "thread_siblings")
-    groups = _groups(online, lambda cpu: _set(host, f"{CPU}/cpu{cpu}/topology", *names))
+    groups = _groups(online, lambda cpu: _set(host, cpu, f"{CPU}/cpu{cpu}/topology", *names))
     return _number(groups or _by_cpuinfo(info, "physical id", "core id"))
 
 
@@ -149,7 +152,7 @@ def _packages(host: Host, info: CpuInfo, online: tuple[int, ...]) -> dict[int, i
         order = sorted(set(known.values()))
         return {cpu: order.index(key) for cpu, key in known.items()}
     names = ("package_cpus_list", "core_siblings_list", "package_cpus", "core_siblings")
-    groups = _groups(online, lambda cpu: _set(host, f"{CPU}/cpu{cpu}/topology", *names))
+    groups = _groups(online, lambda cpu: _set(host, cpu, f"{CPU}/cpu{cpu}/topology", *names))
     return _number(groups or _by_cpuinfo(info, "physical id"))
 
 
@@ -192,7 +195,7 @@ def _l3_groups(host: Host, online: tuple[int, ...]) -> tuple[list[tuple[int, ...
                 total += size_bytes(host.read(f"{folder}/{index}/size").text or "0")
             except ValueError:
                 pass
-            return _set(host, f"{folder}/{index}", "shared_cpu_list", "shared_cpu_map") or (cpu,)
+            return _set(host, cpu, f"{folder}/{index}", "shared_cpu_list", "shared_cpu_map") or (cpu,)
         return ()
 
     return _groups(online, members), total

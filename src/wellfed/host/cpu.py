@@ -110,7 +110,7 @@ def _allowed(host: Host) -> Fact:
     return first_ok(
         (
             fact("cpu.allowed", host.probe("affinity"), json.loads),
-            fact("cpu.allowed", status, lambda text: _allowed_list(text)),
+            fact("cpu.allowed", status, _allowed_list, line="Cpus_allowed_list"),
         )
     )
 
@@ -128,7 +128,11 @@ def _kernel_set(host: Host, name: str, parameter: str) -> list[Fact]:
         return cpu_list(match.group(2)) if match else ()
 
     in_sysfs = fact(f"cpu.{name}", host.read(f"{CPU}/{name}"), cpu_list)
-    return [first_ok(iter((in_sysfs, fact(f"cpu.{name}", host.read("/proc/cmdline"), from_cmdline))))]
+    return [
+        first_ok(
+            iter((in_sysfs, fact(f"cpu.{name}", host.read("/proc/cmdline"), from_cmdline, line=parameter)))
+        )
+    ]
 
 
 def _policies(host: Host) -> list[str]:
@@ -252,7 +256,7 @@ def _idle_state(host: Host, folder: str) -> dict[str, Any]:
 
 def _load(host: Host) -> list[Fact]:
     return [
-        fact("cpu.steal_pct", host.read("/proc/stat"), _steal),
+        fact("cpu.steal_pct", host.read("/proc/stat"), _steal, line="cpu "),
         fact("cpu.pressure_some_pct", host.read("/proc/pressure/cpu"), _pressure),
     ]
 

@@ -48,7 +48,7 @@ def read_kernel(host: Host) -> list[Fact]:
         _os_name(host),
         fact("kernel.cmdline", host.read("/proc/cmdline"), lambda text: tuple(text.split())),
         *(fact(f"kernel.sysctls[{key}]", host.read(sysctl_path(key)), _blanks_to_one) for key in SYSCTLS),
-        fact("kernel.modules", host.read("/proc/modules"), _first_words),
+        fact("kernel.modules", host.read("/proc/modules"), _first_words, line="nvidia"),
         *_mitigations(host),
         _preemption(host),
         *_iommu(host),
@@ -56,7 +56,7 @@ def read_kernel(host: Host) -> list[Fact]:
             host, parse_cpuinfo(host.read("/proc/cpuinfo", 8 << 20).text or ""), "kernel.virtualization"
         ),
         fact("kernel.uptime_s", host.read("/proc/uptime"), lambda text: float(text.split()[0])),
-        fact("kernel.active_services", host.run("systemctl-services"), _active),
+        fact("kernel.active_services", host.run("systemctl-services"), _active, line="=active"),
         first_ok(
             fact("kernel.tuned_profile", host.read(path))
             for path in ("/etc/tuned/active_profile", "/var/lib/tuned/active_profile")
@@ -101,7 +101,7 @@ def _os_name(host: Host) -> Fact:
         return found.group(1).strip() if found else None
 
     paths = ("/etc/os-release", "/usr/lib/os-release")
-    return first_ok(fact("kernel.os_name", host.read(path), pretty) for path in paths)
+    return first_ok(fact("kernel.os_name", host.read(path), pretty, line="PRETTY_NAME") for path in paths)
 
 
 def _mitigations(host: Host) -> list[Fact]:
@@ -174,4 +174,6 @@ def _xids(host: Host) -> Fact:
     def lines(text: str) -> tuple[str, ...]:
         return tuple(line.strip() for line in text.splitlines() if _XID.search(line))[-XIDS_KEPT:]
 
-    return first_ok(fact("kernel.xids", host.run(name), lines) for name in ("dmesg", "journal-kernel"))
+    return first_ok(
+        fact("kernel.xids", host.run(name), lines, line="Xid") for name in ("dmesg", "journal-kernel")
+    )

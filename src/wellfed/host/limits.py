@@ -23,7 +23,7 @@ def read_limits(host: Host) -> list[Fact]:
 
 def _limit(host: Host, name: str, title: str) -> Fact:
     key = f"limits.{name}"
-    from_proc = fact(key, host.read("/proc/self/limits"), lambda text: _row(text, title))
+    from_proc = fact(key, host.read("/proc/self/limits"), lambda text: _row(text, title), line=title)
     if from_proc.status == "ok":
         return from_proc
     asked = fact(key, host.probe("limits"), lambda text: _pair(*json.loads(text)[name]))

@@ -59,10 +59,12 @@ def _sizes(host: Host) -> list[Fact]:
         return size_bytes(fields["SwapTotal"]) - size_bytes(fields["SwapFree"])
 
     return [
-        first_ok(iter((fact("memory.total_bytes", meminfo, size("MemTotal")), _node_total(host)))),
-        fact("memory.available_bytes", meminfo, size("MemAvailable")),
-        fact("memory.swap_total_bytes", meminfo, size("SwapTotal")),
-        fact("memory.swap_used_bytes", meminfo, swap_used),
+        first_ok(
+            iter((fact("memory.total_bytes", meminfo, size("MemTotal"), line="MemTotal"), _node_total(host)))
+        ),
+        fact("memory.available_bytes", meminfo, size("MemAvailable"), line="MemAvailable"),
+        fact("memory.swap_total_bytes", meminfo, size("SwapTotal"), line="SwapTotal"),
+        fact("memory.swap_used_bytes", meminfo, swap_used, line="Swap"),
         fact("memory.swap_devices", host.read("/proc/swaps"), _swap_devices),
     ]
 
@@ -100,7 +102,7 @@ def _pools(host: Host) -> Fact:
         page, total = size_bytes(fields["Hugepagesize"]), int(fields["HugePages_Total"])
         return [{"page_bytes": page, "total": total, "free": int(fields["HugePages_Free"])}]
 
-    return fact(key, host.read("/proc/meminfo"), from_meminfo)
+    return fact(key, host.read("/proc/meminfo"), from_meminfo, line="Huge")
 
 
 def _edac(host: Host) -> list[Fact]:
@@ -125,7 +127,7 @@ def _vmstat(host: Host) -> list[Fact]:
         return lambda _: int(counters[name]) if name in counters else None
 
     names = ("thp_fault_alloc", "thp_fault_fallback", "compact_stall")
-    return [fact(f"memory.{name}", reading, counter(name)) for name in names]
+    return [fact(f"memory.{name}", reading, counter(name), line=name) for name in names]
 
 
 def _product(host: Host) -> Fact:

@@ -1,8 +1,9 @@
 """NUMA nodes: their CPUs, memory and distances."""
 
 import re
+from collections.abc import Callable
 
-from wellfed.host.cores import NODES, node_cpus, online_cpus
+from wellfed.host.cores import NODES, cpu_nodes, node_cpus, online_cpus
 from wellfed.host.cpuinfo import parse_cpuinfo
 from wellfed.host.door import Host
 from wellfed.host.parse import fact, gap, known, numbered, size_bytes
@@ -10,32 +11,35 @@ from wellfed.model.fact import Fact
 
 
 def read_numa(host: Host) -> list[Fact]:
-    """Nodes by number. A kernel without NUMA has none: then one node holds all CPUs, and the fact says that
-    this is how we count, not what the kernel says."""
+    """Nodes by number. A kernel without NUMA has none, and some firmware puts a CPU in several: then one node
+    holds all CPUs, and the fact says that this is how we count, not what the kernel says."""
     facts: list[Fact] = []
-    nodes = numbered(host.listdir(NODES), "node")
+    nodes = cpu_nodes(host)
     if not nodes:
-        return _one_node(host)
-    for place, node in enumerate(nodes):
+        shown = numbered(host.listdir(NODES), "node")
+        return _one_node(
+            host, f"its {len(shown)} nodes share CPUs" if shown else "the kernel shows no NUMA nodes"
+        )
+    for place, (node, cpus) in enumerate(nodes.items()):
         key, folder = f"numa[{place}]", f"{NODES}/node{node}"
-        cpus, source = node_cpus(host, node)
+        source = node_cpus(host, node)[1]
         meminfo = host.read(f"{folder}/meminfo")
         facts += [
             known(f"{key}.id", node, folder),
             known(f"{key}.cpus", cpus, source),
-            fact(f"{key}.mem_bytes", meminfo, lambda text: _meminfo(text, "MemTotal")),
-            fact(f"{key}.mem_free_bytes", meminfo, lambda text: _meminfo(text, "MemFree")),
+            fact(f"{key}.mem_bytes", meminfo, _meminfo("MemTotal"), line="MemTotal"),
+            fact(f"{key}.mem_free_bytes", meminfo, _meminfo("MemFree"), line="MemFree"),
             fact(f"{key}.distances", host.read(f"{folder}/distance"), _distances),
         ]
     return facts
 
 
-def _one_node(host: Host) -> list[Fact]:
+def _one_node(host: Host, why: str) -> list[Fact]:
     info = parse_cpuinfo(host.read("/proc/cpuinfo").text or "")
     online, source = online_cpus(host, info)
     if not online:
         return [gap("numa", NODES, detail="neither nodes nor CPUs can be seen")]
-    detail = "the kernel shows no NUMA nodes: all CPUs are counted as one"
+    detail = f"{why}: all CPUs are counted as one"
     return [
         known("numa[0].id", 0, source, detail=detail),
         known("numa[0].cpus", online, source, detail=detail),
@@ -45,9 +49,12 @@ def _one_node(host: Host) -> list[Fact]:
     ]
 
 
-def _meminfo(text: str, name: str) -> int | None:
-    match = re.search(rf"{name}:\s*(\d+\s*\w*)", text)
-    return size_bytes(match.group(1)) if match else None
+def _meminfo(name: str) -> Callable[[str], int | None]:
+    def parse(text: str) -> int | None:
+        match = re.search(rf"{name}:\s*(\d+\s*\w*)", text)
+        return size_bytes(match.group(1)) if match else None
+
+    return parse
 
 
 def _distances(text: str) -> tuple[int, ...] | None:

@@ -12,12 +12,18 @@ MAX_CPUS = 1 << 16
 """Longest CPU or node list believed: a hostile `0-4000000000` must not fill the memory."""
 
 
-def fact(key: str, reading: Reading, parse: Callable[[str], Any] = str.strip) -> Fact:
+def fact(
+    key: str, reading: Reading, parse: Callable[[str], Any] = str.strip, *, line: str | None = None
+) -> Fact:
     """The fact that `parse` makes of a reading. A ValueError, LookupError or TypeError of `parse` becomes
-    status `error`; None from it becomes `unsupported` (the source is there but does not say)."""
+    status `error`; None from it becomes `unsupported` (the source is there but does not say). Of a long text
+    `line` picks the lines that are kept as evidence: those that hold this word."""
     if reading.status != "ok" or reading.text is None:
         return gap(key, reading.source, reading.status, reading.detail)
-    raw = reading.text[:RAW_CHARS]
+    raw = reading.text
+    if line is not None:
+        raw = "\n".join(row for row in raw.splitlines() if line in row)
+    raw = raw[:RAW_CHARS]
     try:
         value = parse(reading.text)
     except (ValueError, LookupError, TypeError) as error:

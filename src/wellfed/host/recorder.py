@@ -9,6 +9,7 @@ import fnmatch
 import gzip
 import io
 import os
+import re
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable
@@ -69,6 +70,10 @@ EXTRA = tuple(_EXTRA_TEXT.split())
 
 # Their names say nothing about people, and their form (NAME=value lines) would make redaction empty them.
 _PLAIN_COMMANDS = frozenset({"systemctl-services", "nvcc-version", "systemd-detect-virt"})
+# Names of processes that readers look for; all others are the user's own business.
+_SERVICES_SEEN = re.compile(
+    r"nvidia|nv-|dcgm|slurm|tuned|irqbalance|systemd|kubelet|containerd|dockerd|k(?:worker|swapd|compactd)"
+)
 _VERSION_FILES = ("/osrelease", "/version", "fw_ver", "vbios_version")
 
 
@@ -131,6 +136,8 @@ class RecordingHost:
         names = self._inner.listdir(path)
         if real := self._canonical(path):
             self.listings[real] = names
+            if not names and self._inner.exists(path):
+                self.present.add(real)
         return names
 
     def link(self, path: str) -> str | None:
@@ -187,7 +194,7 @@ def record(
     for reader in readers().values():
         try:
             reader(tape)
-        except Exception:  # noqa: BLE001, PERF203 - as in look(): what one reader breaks on is the very box we want to have
+        except Exception:  # noqa: BLE001 - as in look(): what one reader breaks on is the very box we want to have
             continue
     for name in COMMANDS:
         tape.run(name)
@@ -197,7 +204,7 @@ def record(
     tape.environ()
     _read_extra(tape)
     saved = _redacted(tape) if redact else tape
-    made_at = now or datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    made_at = now or datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     members = _members(saved, made_at, redact)
     data = _tar_bytes(members, saved.links)
     if target.name.endswith("gz"):
@@ -211,7 +218,8 @@ def _read_extra(tape: RecordingHost) -> None:
     for number, path in enumerate(path for pattern in EXTRA for path in _expand(tape.listdir, pattern)):
         if number >= MAX_EXTRA_FILES:
             return
-        tape.read(path)
+        if tape.read(path).status == "unsupported":
+            tape.readings.pop(path, None)  # a pattern that caught a folder
 
 
 def _expand(listdir: Callable[[str], tuple[str, ...]], pattern: str) -> Iterable[str]:
@@ -243,6 +251,8 @@ def _redacted(tape: RecordingHost) -> RecordingHost:
         return "/".join(redactor.text(part, addresses=False) for part in text.split("/"))
 
     def content(at: str, text: str) -> str:
+        if re.fullmatch(r"/proc/\d+/comm", at):
+            return text if _SERVICES_SEEN.match(text) else redactor.name("process", text)
         return redactor.text(text, addresses=not at.endswith(_VERSION_FILES))
 
     def answer(name: str, reading: Reading) -> Reading:
@@ -285,7 +295,7 @@ def _members(tape: RecordingHost, made_at: str, redact: bool) -> dict[str, bytes
     index = Index(
         listings=tape.listings,
         readings={at: msgspec.structs.replace(reading, source="") for at, reading in tape.readings.items()},
-        present=tuple(sorted(tape.present - tape.files.keys() - tape.listings.keys())),
+        present=tuple(sorted(tape.present - tape.files.keys())),
     )
     counts = _counts(tape)
     manifest = Manifest(format=FORMAT, wellfed=__version__, made_at=made_at, redacted=redact, counts=counts)
@@ -309,7 +319,7 @@ def _counts(tape: RecordingHost) -> dict[str, int]:
         "links": len(tape.links),
         "commands": sum(reading.status == "ok" for reading in tape.commands.values()),
         "probes": sum(reading.status == "ok" for reading in tape.probes.values()),
-        "refused": sum(reading.status != "missing" for reading in tape.readings.values()),
+        "refused": sum(reading.status == "denied" for reading in tape.readings.values()),
     }
 
 

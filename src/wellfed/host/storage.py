@@ -129,7 +129,7 @@ def _unescape(word: str) -> str:
 
 def _mounts(host: Host) -> list[Fact]:
     paths = ("/proc/self/mounts", "/proc/mounts", "/etc/mtab")
-    table = first_ok(fact("mounts", host.read(path), data_mounts) for path in paths)
+    table = first_ok(fact("mounts", host.read(path), data_mounts, line="/ ") for path in paths)
     if table.status != "ok":
         return [table]
     spaces = fact("", host.probe("mounts"), json.loads)

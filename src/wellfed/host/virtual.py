@@ -20,6 +20,8 @@ _DMI_NAMES = (
     (r"Parallels", "parallels"),
     (r"Bochs|QEMU", "qemu"),
 )
+# Vendor numbers of devices that only a hypervisor makes, as `/proc/bus/pci/devices` starts its second column.
+_PCI_VENDORS = (("80ee", "virtualbox"), ("15ad", "vmware"), ("5853", "xen"), ("1414", "hyperv"))
 _S390_SYSINFO = ((r"VM00 Control Program:\s*KVM", "kvm"), (r"VM00 Control Program:\s*z/VM", "zvm"))
 _POWER_MACHINES = ((r"emulated by qemu", "kvm"), (r"PowerNV", "none"), (r"pSeries", "phyp"))
 
@@ -65,6 +67,10 @@ def _by_machine(host: Host, info: CpuInfo, key: str) -> Fact | None:
         match = re.search(r"xen|linux,kvm|linux,dummy-virt", text)
         if match:
             return known(key, "xen" if match.group() == "xen" else "kvm", path, text)
+    devices = host.read("/proc/bus/pci/devices")
+    for vendor, name in _PCI_VENDORS:
+        if re.search(rf"^[0-9a-f]+\s+{vendor}", devices.text or "", re.MULTILINE):
+            return known(key, name, devices.source)
     return None
 
 
