@@ -8,6 +8,7 @@ not by column position.
 import re
 from typing import Any, NamedTuple
 
+from wellfed.host.amd import entries, json_of
 from wellfed.host.door import Host, Reading
 from wellfed.host.parse import cpu_list, gap, known
 from wellfed.model.fact import Fact
@@ -205,8 +206,6 @@ def _speed(text: str | None) -> float | None:
 def amd_links(text: str) -> list[dict[str, Any]]:
     """Links of `amd-smi topology --json` (a list of GPUs with `links`) or of `rocm-smi --json`
     (`Link type between DRM devices 0 and 1` under `system`). Kinds are `XGMI` and `PCIE`."""
-    from wellfed.host.amd import entries, json_of
-
     document = json_of(text)
     pairs: dict[tuple[int, int], str] = {}
     for gpu in entries(document):
