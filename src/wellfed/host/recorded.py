@@ -217,16 +217,18 @@ def _ours(tree: MemoryTree | FolderTree, spec: str) -> RecordedHost:
         if tree.has(f"/commands/{name}.json")
     }
     probes = _json(tree, "/probes.json", dict[str, Reading], damaged) or {}
-    notes = (f"unreadable parts of the recording: {', '.join(damaged)}",) if damaged else ()
+    index = _json(tree, "/index.json", Index, damaged) or Index()
+    nvml = _json(tree, "/nvml.json", dict[str, Any], damaged)
+    environ = _json(tree, "/environ.json", dict[str, str], damaged)
     return RecordedHost(
         tree.below("/root"),
         origin=spec,
-        notes=notes,
-        index=_json(tree, "/index.json", Index, damaged) or Index(),
+        notes=(f"unreadable parts of the recording: {', '.join(damaged)}",) if damaged else (),
+        index=index,
         commands={name: _sound(answer) for name, answer in commands.items() if answer},
         probes={name: _sound(answer) for name, answer in probes.items()},
-        nvml=_json(tree, "/nvml.json", dict[str, Any], damaged),
-        environ=_json(tree, "/environ.json", dict[str, str], damaged),
+        nvml=nvml,
+        environ=environ,
     )
 
 
