@@ -1,0 +1,1 @@
+"""Host checks by layer: `<layer>.toml` compares facts, `<layer>.py` thinks."""

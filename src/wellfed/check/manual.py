@@ -1,0 +1,163 @@
+"""The manual page of a check: one text for `wellfed explain`, the docs and the editor.
+
+It comes from an entry of a table, or from the docstring of a function:
+
+    @rule("GPU24", "copy-below-link", layer="gpu")
+    def judge_copies(machine, ceilings, intent):
+        '''Copies to the GPU are slower than its link allows.
+
+        What it looks at. ...
+        Why it costs. ...
+        How it is judged. ...
+        Remedy. ...
+        Restore. ...
+        When to ignore. ...
+        Sources. one; another
+        '''
+
+Each heading starts a line; headings that do not apply are left out.
+"""
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
+
+from wellfed.model import Gain, Value
+from wellfed.model.change import Risk
+from wellfed.model.verdict import Severity
+
+Trust = Literal["read", "measured", "verified"]
+"""How the rule is known. read: in the source named (code, issue, vendor page). measured: by us.
+verified: first from memory, then looked up in the source named."""
+
+
+class Manual(Value, frozen=True, kw_only=True):
+    """`reversible` says how the remedy comes off (`live`, `live-nextproc`, `reboot`, `bios`...; `none`: nothing
+    to undo). `severity` is the highest that the check gives. `blocks` are codes whose findings this one
+    explains. `intents` empty: for every intent. `effect` is what is published of the gain, in words."""
+
+    code: str
+    name: str
+    layer: str
+    summary: str
+    looks_at: str
+    why: str
+    judged: str
+    effect: str = ""
+    remedy: str = ""
+    restore: str = ""
+    ignore: str = ""
+    sources: tuple[str, ...] = ()
+    severity: Severity = "warning"
+    risk: Risk = "safe"
+    reversible: str = "none"
+    trust: Trust = "read"
+    intents: tuple[str, ...] = ()
+    blocks: tuple[str, ...] = ()
+    gain: Gain | None = None
+
+
+SECTIONS: dict[str, str] = {
+    "What it looks at": "looks_at",
+    "Why it costs": "why",
+    "How it is judged": "judged",
+    "What is known of the gain": "effect",
+    "Remedy": "remedy",
+    "Restore": "restore",
+    "When to ignore": "ignore",
+    "Sources": "sources",
+}
+"""Heading of a manual page and the field of Manual that it fills, in the order of the page."""
+
+_REQUIRED = ("looks_at", "why", "judged", "sources")
+_HEADING = re.compile(rf"^({'|'.join(SECTIONS)})\.\s", re.MULTILINE)
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def rule(code: str, name: str, *, layer: str, **facts: Any) -> Callable[[F], F]:
+    """Marks a function as the check `code` and hangs its Manual on it as `function.manual`. `facts` are the
+    fields of Manual that are no prose: severity, risk, reversible, trust, intents, blocks, gain."""
+
+    def decorate(function: F) -> F:
+        manual = manual_from_text(
+            inspect.cleandoc(function.__doc__ or ""), code=code, name=name, layer=layer, **facts
+        )
+        function.manual = manual  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
+def manual_from_text(text: str, *, code: str, name: str, layer: str, **facts: Any) -> Manual:
+    """A Manual from prose with headings. A missing required heading is our mistake and asserts."""
+    summary, *parts = _HEADING.split(text)
+    prose: dict[str, Any] = {
+        SECTIONS[heading]: " ".join(body.split())
+        for heading, body in zip(parts[::2], parts[1::2], strict=True)
+    }
+    missing = [field for field in _REQUIRED if not prose.get(field)]
+    assert not missing, f"{code}: the docstring lacks {missing}"
+    sources = tuple(source.strip() for source in str(prose.pop("sources")).split(";"))
+    return Manual(
+        code=code,
+        name=name,
+        layer=layer,
+        summary=" ".join(summary.split()),
+        sources=sources,
+        **prose,
+        **facts,
+    )
+
+
+def sections(manual: Manual) -> list[tuple[str, str]]:
+    """Heading and text of each part of the page that has one, in order."""
+    texts = {heading: getattr(manual, field) for heading, field in SECTIONS.items()}
+    texts["What is known of the gain"] = _gain_text(manual)
+    texts["Remedy"] = f"{manual.remedy} ({_cost_of_cure(manual)})" if manual.remedy else ""
+    texts["Sources"] = "; ".join(manual.sources)
+    return [(heading, text) for heading, text in texts.items() if text]
+
+
+def markdown(manual: Manual) -> str:
+    """The page as Markdown, with one heading of the second level."""
+    facts = f"`{manual.name}` · layer {manual.layer} · at most {manual.severity} · {_TRUST[manual.trust]}"
+    lines = [f"## {manual.code} {manual.name}", "", f"{manual.summary}", "", facts, ""]
+    for heading, text in sections(manual):
+        if heading == "Sources":
+            lines += ["**Sources.**", "", *(f"- {source}" for source in manual.sources), ""]
+        else:
+            lines += [f"**{heading}.** {text}", ""]
+    if manual.blocks:
+        lines += [f"Explains, when both are found: {', '.join(manual.blocks)}.", ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+_TRUST: dict[str, str] = {
+    "read": "the rule was read in the sources named",
+    "measured": "the rule rests on our own measurement",
+    "verified": "the rule was verified in the sources named",
+}
+
+_REVERSIBLE: dict[str, str] = {
+    "none": "nothing to undo",
+    "live": "undone at once",
+    "live-nextproc": "counts for processes started later",
+    "reboot": "takes a reboot",
+    "bios": "takes a change of firmware settings",
+    "driver-reload": "takes a reload of the driver",
+    "gpu-reset": "takes a reset of the GPU",
+}
+
+
+def _cost_of_cure(manual: Manual) -> str:
+    return f"risk: {manual.risk}; {_REVERSIBLE[manual.reversible]}"
+
+
+def _gain_text(manual: Manual) -> str:
+    gain = manual.gain
+    if gain is None:
+        return manual.effect or "No figure is published."
+    span = f"{gain.low:g} to {gain.high:g} times" if gain.low and gain.high else "no ratio"
+    figure = f"{span} in {gain.measured_in} ({gain.basis}: {gain.source})"
+    return f"{manual.effect} {figure}".strip()
