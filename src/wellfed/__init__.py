@@ -7,14 +7,16 @@
 The functions are those of `wellfed.api`, imported when first used.
 """
 
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from wellfed.api import check, doctor, inspect, load, measure, trace
+    from wellfed.api import WellfedError, check, doctor, inspect, load, measure, save, trace
 
-__all__ = ["__version__", "check", "doctor", "inspect", "load", "measure", "trace"]
+__all__ = ["WellfedError", "__version__", "check", "doctor", "inspect", "load", "measure", "save", "trace"]
 
 
 def __getattr__(name: str) -> Any:
@@ -23,3 +25,19 @@ def __getattr__(name: str) -> Any:
 
         return getattr(api, name)
     raise AttributeError(f"module 'wellfed' has no attribute '{name}'")
+
+
+class _Package(ModuleType):
+    """`wellfed.check` is the function, though a folder has that name too: importing `wellfed.check.x` would
+    put the folder in its place. Modules of the folder are reached by `from wellfed.check import x`."""
+
+    @property
+    def check(self) -> Any:
+        return __getattr__("check")
+
+    @check.setter
+    def check(self, folder: ModuleType) -> None:
+        pass
+
+
+sys.modules[__name__].__class__ = _Package

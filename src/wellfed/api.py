@@ -20,9 +20,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from wellfed import __version__
-from wellfed.model import Case, Headline, Verdict, WellfedError, decode_case, encode_case
+from wellfed.model import Case, Ceiling, Headline, Verdict, WellfedError, decode_case, encode_case
 from wellfed.model.base import replace
 from wellfed.model.verdict import SEVERITY_ORDER
+
+__all__ = ["WellfedError", "check", "doctor", "headline", "inspect", "load", "measure", "save", "trace"]
 
 Progress = Callable[[str], None]
 """Told what is being done, in words; called often."""
@@ -124,14 +126,16 @@ def doctor(
     say("reading traces" if traces else "looking at the machine")
     read = trace(traces, step_ms=step_ms, price=price) if traces else Case()
     looked = inspect(host)
-    assert looked.machine is not None
+    machine = looked.machine
+    assert machine is not None
+    ceilings: tuple[Ceiling, ...] = ()
     if host is None and budget_s > 0:
         from wellfed.bench import measure_quick
 
-        looked = replace(looked, ceilings=measure_quick(looked.machine, budget_s=budget_s, progress=say))
+        ceilings = measure_quick(machine, budget_s=budget_s, progress=say)
     say("judging")
-    verdicts = judge_machine(looked.machine, ceilings=looked.ceilings, intent=intent)
-    whole = replace(looked, ranks=read.ranks, warnings=read.warnings)
+    verdicts = judge_machine(machine, ceilings=ceilings, intent=intent)
+    whole = replace(looked, ceilings=ceilings, ranks=read.ranks, warnings=read.warnings)
     judged = _judged("doctor", whole, (*read.verdicts, *verdicts), ignore)
     return replace(judged, headline=headline(judged))
 

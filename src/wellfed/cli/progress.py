@@ -13,7 +13,7 @@ import click
 def progress() -> Iterator[Callable[[str], None]]:
     """Gives a function that shows one line on stderr in place of the last. Nothing is shown where nobody
     watches: a pipe, a file, a dumb terminal."""
-    if not sys.stderr.isatty() or os.environ.get("TERM", "dumb") == "dumb":
+    if not sys.stderr.isatty() or os.environ.get("TERM", "") in ("", "dumb"):
         yield lambda _: None
         return
 
