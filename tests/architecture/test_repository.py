@@ -36,12 +36,24 @@ FORBIDDEN = {
 }
 
 
+LEFT_OVERS = {"__pycache__", "build", "dist", "site", "shared"}
+
+
 def tracked() -> list[Path]:
-    """The files that git tracks, or in an unpacked archive without git, all below the known folders."""
+    """The files that git tracks; in a copy without git, all that are no left-overs of tools."""
     done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
     if done.returncode == 0 and done.stdout:
         return [ROOT / name for name in done.stdout.decode().split("\0") if name]
-    return [p for top in ("src", "tests", "docs", ".ci") for p in (ROOT / top).rglob("*") if p.is_file()]
+    return [
+        path
+        for path in ROOT.rglob("*")
+        if not any(
+            part in LEFT_OVERS
+            or part.endswith(".egg-info")
+            or (part.startswith(".") and part not in (".ci", ".gitignore"))
+            for part in path.relative_to(ROOT).parts
+        )
+    ]
 
 
 @pytest.fixture(scope="module")
