@@ -212,6 +212,23 @@ def test_a_folder_is_read_lazily_and_stays_inside(tmp_path: Path) -> None:
     assert host.listdir("/sys") == ("leak", "pipe", "up")
 
 
+def test_links_of_a_folder_lead_nowhere_else(tmp_path: Path) -> None:
+    (tmp_path / "outside" / "proc").mkdir(parents=True)
+    (tmp_path / "outside" / "proc" / "cpuinfo").write_text("processor\t: 0\n")
+    (tmp_path / "outside" / "nvml.json").write_text('{"status": "ok"}')
+    box = tmp_path / "box"
+    box.mkdir()
+    (box / "box").symlink_to(tmp_path / "outside")
+    with pytest.raises(WellfedError, match="no `sys` or `proc`"):
+        open_host(str(box))
+    (box / "manifest.json").write_text('{"format": 1}')
+    (box / "root").symlink_to(tmp_path / "outside")
+    (box / "nvml.json").symlink_to(tmp_path / "outside" / "nvml.json")
+    host = open_host(str(box))
+    assert host.read("/proc/cpuinfo").status == "missing"
+    assert host.nvml()["status"] == "missing"
+
+
 # -- recorded: archives of others --------------------------------------------------------------------------
 
 HOST = {"box/proc/cpuinfo": b"processor\t: 0\n", "box/sys/x": b"1"}

@@ -90,6 +90,8 @@ class MemoryTree:
 
     def below(self, prefix: str) -> "MemoryTree":
         """The tree whose root is the folder `prefix`."""
+        if prefix == "/":
+            return self
         start = prefix.rstrip("/") + "/"
         inside = {path[len(start) - 1 :]: node for path, node in self.nodes.items() if path.startswith(start)}
         return MemoryTree(inside, self.notes)
@@ -128,7 +130,7 @@ class FolderTree:
         return os.path.lexists(self.root + path)
 
     def below(self, prefix: str) -> "FolderTree":
-        return FolderTree(self.root + prefix)
+        return FolderTree(self.root + prefix.rstrip("/"))
 
 
 def walk(path: str, link: Callable[[str], str | None]) -> tuple[str | None, dict[str, str]]:

@@ -164,10 +164,15 @@ def open_recorded(spec: str) -> RecordedHost:
         raise WellfedError(f"there is no host `{name}`", hint="wellfed inspect --record box.tar")
     tree = open_tree(path)
     if inner:
-        tree = tree.below("/" + inner.strip("/"))
+        tree = _below(tree, inner)
     if tree.has("/manifest.json") and tree.has("/root"):
         return _ours(tree, spec)
     return RecordedHost(_rooted(tree, spec), origin=spec)
+
+
+def _below(tree: MemoryTree | FolderTree, prefix: str) -> MemoryTree | FolderTree:
+    """The tree of an inner folder. Its links are resolved first: a folder on disk must not lead elsewhere."""
+    return tree.below(walk(prefix, tree.link)[0] or "/")
 
 
 def _rooted(tree: MemoryTree | FolderTree, spec: str) -> MemoryTree | FolderTree:
@@ -183,7 +188,7 @@ def _rooted(tree: MemoryTree | FolderTree, spec: str) -> MemoryTree | FolderTree
             f"`{spec}` holds {len(roots)} machines: {listed}",
             hint=f"wellfed inspect --host '{spec}::{roots[0].strip('/')}'",
         )
-    return tree if roots[0] == "/" else tree.below(roots[0])
+    return tree if roots[0] == "/" else _below(tree, roots[0])
 
 
 def _find_roots(tree: MemoryTree | FolderTree) -> list[str]:
@@ -195,9 +200,14 @@ def _find_roots(tree: MemoryTree | FolderTree) -> list[str]:
         for folder in level:
             base = folder.rstrip("/")
             seen += 1
-            if tree.names(base + "/sys") or tree.names(base + "/proc"):
+            if folder != "/" and tree.link(folder) is not None:
+                continue
+            if any(
+                tree.link(f"{base}/{name}") is None and tree.names(f"{base}/{name}")
+                for name in ("sys", "proc")
+            ):
                 roots.append(folder)
-            elif seen < _FOLDERS_SEARCHED and tree.link(folder) is None:
+            elif seen < _FOLDERS_SEARCHED:
                 below += [f"{base}/{name}" for name in tree.names(folder)]
         level = below
     return roots
@@ -221,7 +231,7 @@ def _ours(tree: MemoryTree | FolderTree, spec: str) -> RecordedHost:
     nvml = _json(tree, "/nvml.json", dict[str, Any], damaged)
     environ = _json(tree, "/environ.json", dict[str, str], damaged)
     return RecordedHost(
-        tree.below("/root"),
+        _below(tree, "/root"),
         origin=spec,
         notes=(f"unreadable parts of the recording: {', '.join(damaged)}",) if damaged else (),
         index=index,
@@ -235,7 +245,8 @@ def _ours(tree: MemoryTree | FolderTree, spec: str) -> RecordedHost:
 def _json(tree: MemoryTree | FolderTree, path: str, kind: type[_T], damaged: list[str] | None) -> _T | None:
     """A saved answer; None, and its name in `damaged`, when it is not what we write."""
     try:
-        return msgspec.json.decode(tree.data(path, READ_LIMIT << 2), type=kind)
+        real = walk(path, tree.link)[0] or path
+        return msgspec.json.decode(tree.data(real, READ_LIMIT << 2), type=kind)
     except FileNotFoundError:
         pass
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
