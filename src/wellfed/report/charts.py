@@ -2,9 +2,9 @@
 can show them. Drawing them is `draw.py`'s business.
 
 Marks carry their own labels; colour groups and never tells alone; titles say the take-away. Colours are
-those of LIGHT, and `draw.py` swaps each for a CSS variable, so one picture serves both themes. The colours
-keep apart under the common colour-vision deficiencies (after Okabe and Ito) and stand 3:1 or more from the
-page in both themes; a test computes both.
+those of LIGHT, and `draw.py` swaps each for a CSS variable, so one picture serves both themes. They keep
+apart in lightness as well as in hue, for red-green blindness, and stand out from the page in both themes; a
+test computes both.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,13 +17,13 @@ Chart = dict[str, Any]
 
 LIGHT: dict[str, str] = {
     "ink": "#1b1f24", "muted": "#57606a", "rule": "#d0d7de", "page": "#ffffff",
-    "compute": "#0969a8", "comm": "#a86100", "copy": "#9a4a86", "idle": "#c8401a",
+    "compute": "#0a72b8", "comm": "#a86100", "copy": "#9a4a86", "idle": "#a11a10",
     "overhead": "#7c8693", "unknown": "#868e99", "good": "#14795c", "noisy": "#a86200",
 }  # fmt: skip
 DARK: dict[str, str] = {
     "ink": "#e6e9ed", "muted": "#9aa4af", "rule": "#373e47", "page": "#14171b",
-    "compute": "#58b1ea", "comm": "#e5a33b", "copy": "#d68fc0", "idle": "#f2754a",
-    "overhead": "#7f8a97", "unknown": "#8a949f", "good": "#4fbf98", "noisy": "#e5a43b",
+    "compute": "#58b1ea", "comm": "#f0b95a", "copy": "#d68fc0", "idle": "#f2754a",
+    "overhead": "#7f8a97", "unknown": "#8a949f", "good": "#4fbf98", "noisy": "#f0b95b",
 }  # fmt: skip
 
 WIDTH = 520
@@ -329,14 +329,14 @@ def kernel_list(case: Case, *, limit: int = 12) -> Chart | None:
     factor, unit, decimals = words.column_scale(shown[0].total_ns)
     values = [
         {
-            "label": f"{at}  {_label(kernel.name, 40)}",
+            "label": f"{at}  {_label(story.kernel_name(kernel.name), 44)}",
             "total": kernel.total_ns / factor,
             "text": f"{kernel.total_ns / factor:,.{decimals}f} {unit}, {kernel.count:,} x {words.duration(kernel.median_ns)}",
             "side": "before" if kernel.total_ns > 0.6 * shown[0].total_ns else "after",
         }
         for at, kernel in enumerate(shown, 1)
     ]
-    title = f"{_label(shown[0].name, 48)} takes most: {words.duration(shown[0].total_ns)} of the capture"
+    title = f"{_label(story.kernel_name(shown[0].name), 48)} takes most: {words.duration(shown[0].total_ns)} of the capture"
     y = _rows_axis()
     x = {"field": "total", "type": "quantitative", "title": f"total {unit}, count x median"}
     bars = {

@@ -125,9 +125,10 @@ def _finding(at: int, verdict: Verdict) -> list[str]:
     for evidence in verdict.evidence[:3]:
         bits = (code(evidence.source), text(evidence.at or ""), code(evidence.text))
         lines.append("   - evidence: " + " ".join(filter(None, bits)))
-    for name, command in (("undo", verdict.restore), ("verify", verdict.verify)):
-        if command:
-            lines.append(f"   - {name}: {code(command)}")
+    if verdict.restore:
+        lines.append(f"   - undo: {text(verdict.restore)}")
+    if verdict.verify:
+        lines.append(f"   - verify: {code(verdict.verify)}")
     for other in verdict.alternatives:
         gain = words.gain_phrase(other.gain)
         lines.append(

@@ -61,6 +61,7 @@ def step(case: Case, pictures: Pictures) -> Safe:
             figure(case, pictures, "steps"),
             _steps_table(rank),
             _raw(rank),
+            _records("How well a replay reproduces the recorded step", (rank.replay,) if rank.replay else ()),
         )
     )
 
@@ -158,16 +159,15 @@ def finding(verdict: Verdict, *, level: str) -> Safe:
         tag("span", f" {place}", class_="place") if place else None,
     )  # fmt: skip
     gain: Child = words.gain_phrase(verdict.gain)
-    if gain and verdict.gain is not None and verdict.gain.next:
-        gain = join((tag("b", gain), "; then ", tag("code", verdict.gain.next), " limits"))
-    elif gain:
-        gain = tag("b", gain)
+    if gain and verdict.gain is not None and verdict.gain.basis != "none":
+        then = verdict.gain.next
+        gain = join((tag("b", gain), join(("; then ", tag("code", then), " limits")) if then else None))
     fields: list[tuple[str, Child]] = [
         ("cost", words.cost_phrase(verdict.cost)),
         ("gain", gain),
         ("remedy", prose(verdict.remedy)),
         ("risk", story.RISKS.get(verdict.risk or "", verdict.risk)),
-        ("undo", command(verdict.restore)),
+        ("undo", prose(verdict.restore)),
         ("symptom of", ", ".join(verdict.causes)),
         ("evidence", _evidence(verdict)),
         ("verify", command(verdict.verify)),

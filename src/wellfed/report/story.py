@@ -142,6 +142,11 @@ def shown_rank(case: Case) -> RankTrace | None:
     return max(timed, key=starved, default=None)
 
 
+def kernel_name(name: str) -> str:
+    """A kernel's name without the `void` that most of them begin with."""
+    return words.clean(name).removeprefix("void ")
+
+
 def top_cause(rank: RankTrace) -> str:
     """The idle cause that takes most of the step (or of the capture); empty when none is known."""
     idle = rank.step_idle if rank.step_budget is not None else rank.idle

@@ -136,7 +136,7 @@ def _kernels(case: Case, width: int) -> list[Line]:
     rows: list[list[Span]] = [[(text, "dim") for text in ("kernel", "total", "count", "median")]]
     for kernel in shown:
         total = f"{kernel.total_ns / factor:,.{decimals}f}{words.NBSP}{unit}"
-        text = (words.clean(kernel.name), total, f"{kernel.count:,}", words.duration(kernel.median_ns))
+        text = (story.kernel_name(kernel.name), total, f"{kernel.count:,}", words.duration(kernel.median_ns))
         rows.append([(piece, "") for piece in text])
     if width < 60:
         rows = [row[:3] for row in rows]
@@ -288,7 +288,12 @@ def _ceiling(ceiling: Ceiling, width: int) -> list[Line]:
     style = "good" if ceiling.verdict == "ok" else "warning"
     title = words.clean(ceiling.title or ceiling.id)
     left: Line = [("  ", ""), (words.fold(title, max(width - 26, 12)), "")]
-    right: Line = [(best, "head"), ("  ", ""), (f"{ceiling.verdict:<11}", style)]
+    right: Line = [
+        (best, "head"),
+        ("  ", ""),
+        (ceiling.verdict, style),
+        (" " * (11 - len(ceiling.verdict)), ""),
+    ]
     pad = max(width - cells(left) - cells(right), 2)
     lines = [[*left, (" " * pad, ""), *right]]
     if cells(lines[0]) > width:

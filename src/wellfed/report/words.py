@@ -52,13 +52,19 @@ def cells(text: str) -> int:
     return len(text) if text.isascii() else sum(map(_char_cells, text))
 
 
+# Wide since Unicode 16; the tables of older Pythons call them narrow.
+_WIDENED = ((0x2630, 0x2637), (0x268A, 0x268F), (0x4DC0, 0x4DFF), (0x1D300, 0x1D356), (0x1D360, 0x1D376))
+
+
 @lru_cache(4096)
 def _char_cells(char: str) -> int:
     if char == "\ufe0f":  # asks for the wide, coloured form of the character before it
         return 1
     if unicodedata.category(char) in ("Mn", "Me") or char == "\u200d":
         return 0
-    return 2 if unicodedata.east_asian_width(char) in ("W", "F") else 1
+    if unicodedata.east_asian_width(char) in ("W", "F"):
+        return 2
+    return 2 if any(first <= ord(char) <= last for first, last in _WIDENED) else 1
 
 
 def take(text: str, width: int) -> str:
