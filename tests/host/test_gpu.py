@@ -9,8 +9,9 @@ import pytest
 
 from wellfed.host import amd, nvidia_xml
 from wellfed.host.assemble import assemble
-from wellfed.host.gpu import NVML_FIELDS, read_gpu
+from wellfed.host.gpu import read_gpu
 from wellfed.host.nvml import QUERIES
+from wellfed.host.nvml_answers import NVML_FIELDS
 from wellfed.host.recorded import RecordedHost, host_of
 from wellfed.model import Machine
 from wellfed.model.machine import Gpu
@@ -168,6 +169,11 @@ def test_nvml_without_mig_or_fabric() -> None:
     changed = answers(mig={"error": "NotSupported"}, fabric={"state": "not supported", "status": "success"})
     (gpu,) = machine(host_of({}, nvml=snapshot(changed))).gpus
     assert (gpu.mig_capable, gpu.mig, gpu.fabric_state) == (False, None, None)
+
+
+def test_a_driver_without_the_question_does_not_deny_mig() -> None:
+    (gpu,) = machine(host_of({}, nvml=snapshot(answers(mig={"error": "FunctionNotFound"})))).gpus
+    assert gpu.mig_capable is None
 
 
 def test_a_lost_gpu_keeps_its_place() -> None:
@@ -362,6 +368,24 @@ def test_words_in_place_of_a_value(said: str, status: str) -> None:
             True,
         ),
         ("<fabric><state>In Progress</state></fabric>", "fabric_state", "in progress"),
+        (
+            "<temperature><gpu_temp>42 C</gpu_temp><gpu_temp_tlimit>45 C</gpu_temp_tlimit>"
+            "<gpu_temp_slow_tlimit_threshold>-2 C</gpu_temp_slow_tlimit_threshold></temperature>",
+            "temperature_slowdown_c",
+            89,
+        ),
+        (
+            "<temperature><gpu_temp>42 C</gpu_temp><gpu_temp_tlimit>N/A</gpu_temp_tlimit>"
+            "<gpu_temp_slow_threshold>95 C</gpu_temp_slow_threshold></temperature>",
+            "temperature_slowdown_c",
+            95,
+        ),
+        (
+            "<temperature><gpu_temp>42 C</gpu_temp><gpu_temp_tlimit>N/A</gpu_temp_tlimit>"
+            "<gpu_temp_slow_tlimit_threshold>-2 C</gpu_temp_slow_tlimit_threshold></temperature>",
+            "temperature_slowdown_c",
+            None,
+        ),
         ("<c2c_mode>Enabled</c2c_mode>", "c2c", True),
     ],
 )
@@ -455,12 +479,14 @@ def test_the_drivers_folder() -> None:
     )
     files = {
         "/proc/driver/nvidia/gpus/0000:19:00.0/information": information,
+        "/proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19",
         f"{PCI}/0000:19:00.0/numa_node": "0",
+        f"{PCI}/0000:19:00.0/device": "0x2330",
     }
     (gpu,) = machine(host_of(files)).gpus
     assert (gpu.name, gpu.uuid, gpu.vbios) == ("NVIDIA H100 80GB HBM3", None, "96.00.30")
     assert (gpu.address, gpu.numa_node, gpu.gsp_firmware) == ("0000:19:00.0", 0, "535.104.05")
-    assert gpu.catalog == "h100-sxm-80"
+    assert (gpu.catalog, gpu.device_id, gpu.driver) == ("h100-sxm-80", "10de:2330", "535.104.05")
 
 
 def bus(*devices: tuple[str, str, str, str]) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import Any
 from wellfed.host import amd, nvidia_xml, pci, sysfs, topology
 from wellfed.host.door import Host, Reading
 from wellfed.host.nvidia_xml import Seen
+from wellfed.host.nvml_answers import nvml_device
 from wellfed.host.parse import RAW_CHARS, colon_fields, gap, known
 from wellfed.host.sysfs import PCI_DEVICES
 from wellfed.model.fact import Fact, Status
@@ -21,18 +22,6 @@ _NODES_MAX = 1 << 12
 Device = dict[str, Seen]
 Found = tuple[str, list[Device]]
 """Where it was seen (a command, NVML, a folder), and the GPUs in their own order."""
-
-# What an NVML error says of the field. Anything else is `error`.
-_NVML_STATUS: dict[str, Status] = {
-    "NotSupported": "unsupported",
-    "FunctionNotFound": "unsupported",
-    "Deprecated": "unsupported",
-    "NoData": "unsupported",
-    "NotFound": "unsupported",
-    "InvalidArgument": "unsupported",
-    "ArgumentVersionMismatch": "unsupported",
-    "NoPermission": "denied",
-}
 
 
 def read_gpu(host: Host) -> list[Fact]:
@@ -111,11 +100,16 @@ def _value(device: Device, field: str) -> Any:
 
 
 def _placed(host: Host, vendor: str, device: Device) -> Device:
-    """With vendor, and NUMA node and CPUs of sysfs where the tool did not tell them."""
+    """With vendor, and id, NUMA node and CPUs of sysfs where the tool did not tell them."""
     address = _value(device, "address")
     placed = {**device, "vendor": Seen(vendor)}
     if not isinstance(address, str):
         return placed
+    number = (
+        sysfs.word(host, f"{PCI_DEVICES}/{address}/device") if _value(device, "device_id") is None else None
+    )
+    if number:
+        placed["device_id"] = _sysfs_id(vendor, number)
     if _value(device, "numa_node") is None:
         node = sysfs.numa_node(host, address)
         if node is not None:
@@ -125,6 +119,11 @@ def _placed(host: Host, vendor: str, device: Device) -> Device:
         if cpus:
             placed["cpu_affinity"] = Seen(cpus, f"{PCI_DEVICES}/{address}/local_cpulist")
     return placed
+
+
+def _sysfs_id(vendor: str, number: str) -> Seen:
+    own = pci.NVIDIA if vendor == "nvidia" else pci.AMD
+    return _convert(number, lambda text: pci.pci_id(int(text, 16) << 16 | int(own, 16)))
 
 
 Way = Callable[[Host], tuple[str, list[Device], Fact | None]]
@@ -145,175 +144,6 @@ def _by_nvml(host: Host) -> tuple[str, list[Device], Fact | None]:
         if isinstance(device, dict)
     ]
     return "NVML", devices, None if devices else gap("gpus", "NVML", "missing", "NVML knows no GPU")
-
-
-def nvml_device(answers: dict[str, Any], driver: Any) -> Device:
-    """The fields of a GPU from its answers in the snapshot."""
-    device = {field: _answer(answers, query, read) for field, (query, read) in NVML_FIELDS.items()}
-    device["driver"] = _answer({"driver": driver}, "driver", _word)
-    if device["mig"].status == "ok":
-        device["mig_capable"] = Seen(True)
-    elif device["mig"].status == "unsupported":
-        device["mig_capable"] = Seen(False, device["mig"].detail)
-    return device
-
-
-def _answer(answers: dict[str, Any], query: str, read: Callable[[Any], Any]) -> Seen:
-    answer = answers.get(query)
-    if answer is None:
-        return Seen(status="unsupported", detail=f"NVML gives no {query}")
-    if isinstance(answer, dict) and "error" in answer:
-        error = str(answer["error"])[:80]
-        return Seen(status=_NVML_STATUS.get(error, "error"), detail=f"NVML {query}: {error}")
-    try:
-        value = read(answer)
-    except (TypeError, ValueError, LookupError, AttributeError, OverflowError):
-        return Seen(raw=str(answer)[:200], status="error", detail=f"NVML {query} has an unknown shape")
-    if value is None:
-        return Seen(raw=str(answer)[:200], status="unsupported", detail=f"NVML {query} does not say")
-    return Seen(value, str(answer)[:RAW_CHARS])
-
-
-def _word(answer: Any) -> str | None:
-    if not isinstance(answer, str):
-        raise TypeError
-    return answer.strip() or None
-
-
-def _whole(answer: Any) -> int:
-    """NVML counts from 0. The largest number of a type is its way to say that there is no value."""
-    if isinstance(answer, bool) or not isinstance(answer, int) or not 0 <= answer < 1 << 63:
-        raise TypeError
-    return answer
-
-
-def _watts(answer: Any) -> float:
-    return _whole(answer) / 1000
-
-
-def _yes(answer: Any) -> bool:
-    if not isinstance(answer, bool | int):
-        raise TypeError
-    return bool(answer)
-
-
-def _part(key: Any, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda answer: read(answer[key])
-
-
-def _bits(answer: Any) -> tuple[int, ...] | None:
-    """Numbers of the set bits of 64-bit words, lowest word first."""
-    if not isinstance(answer, list) or len(answer) > 1024:
-        raise TypeError
-    bits = [
-        64 * i + bit for i, word in enumerate(answer) for bit in range(64) if _whole_word(word) >> bit & 1
-    ]
-    return tuple(bits) or None
-
-
-def _whole_word(word: Any) -> int:
-    if isinstance(word, bool) or not isinstance(word, int) or not 0 <= word < 1 << 64:
-        raise TypeError
-    return word
-
-
-def _one_node(answer: Any) -> int | None:
-    """The only node near the GPU; near several is near none."""
-    nodes = _bits(answer)
-    return nodes[0] if nodes and len(nodes) == 1 else None
-
-
-def _gsp(answer: Any) -> str:
-    return (_word(answer["version"]) or "enabled") if _yes(answer["enabled"]) else "disabled"
-
-
-def _fabric(key: str) -> Callable[[Any], Any]:
-    def read(answer: Any) -> str | None:
-        """None on GPUs without a fabric."""
-        return None if answer["state"] == "not supported" else _word(answer[key])
-
-    return read
-
-
-def _names(answer: Any) -> list[str]:
-    return [str(_word(name)) for name in answer["names"]]
-
-
-def _processes(answer: Any) -> list[dict[str, Any]]:
-    return [
-        {
-            "pid": _whole(process["pid"]),
-            "name": process.get("name"),
-            "used_bytes": process.get("used_bytes"),
-        }
-        for process in answer[:10000]
-    ]
-
-
-def _capability(answer: Any) -> str:
-    major, minor = answer
-    return f"{_whole(major)}.{_whole(minor)}"
-
-
-NVML_FIELDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "name": ("name", _word),
-    "uuid": ("uuid", _word),
-    "serial": ("serial", _word),
-    "address": ("pci", _part("bus_id", lambda text: pci.pci_address(text))),
-    "device_id": ("pci", _part("device_id", lambda number: pci.pci_id(_whole(number)))),
-    "architecture": ("architecture", _word),
-    "compute_capability": ("compute_capability", _capability),
-    "vbios": ("vbios", _word),
-    "memory_bytes": ("memory", _part("total", _whole)),
-    "memory_used_bytes": ("memory", _part("used", _whole)),
-    "bar1_bytes": ("bar1", _part("total", _whole)),
-    "persistence": ("persistence", _yes),
-    "ecc": ("ecc", _part(0, _yes)),
-    "ecc_pending": ("ecc", _part(1, _yes)),
-    "ecc_uncorrected": ("ecc_uncorrected_volatile", _whole),
-    "ecc_uncorrected_aggregate": ("ecc_uncorrected_aggregate", _whole),
-    "remap_pending": ("remapped_rows", _part(2, _yes)),
-    "remap_failed": ("remapped_rows", _part(3, _yes)),
-    "retired_pending": ("retired_pending", _yes),
-    "mig": ("mig", _part(0, _yes)),
-    "mig_pending": ("mig", _part(1, _yes)),
-    "mig_devices": ("mig_devices", _whole),
-    "virtualization": ("virtualization", _word),
-    "compute_mode": ("compute_mode", _word),
-    "sm_mhz": ("clock_sm", _whole),
-    "sm_max_mhz": ("clock_sm_max", _whole),
-    "sm_app_mhz": ("clock_sm_app", _whole),
-    "sm_app_default_mhz": ("clock_sm_app_default", _whole),
-    "mem_mhz": ("clock_mem", _whole),
-    "mem_max_mhz": ("clock_mem_max", _whole),
-    "power_w": ("power_mw", _watts),
-    "power_limit_w": ("power_limit_mw", _watts),
-    "power_default_w": ("power_default_mw", _watts),
-    "power_max_w": ("power_range_mw", _part(1, _watts)),
-    "temperature_c": ("temperature", _whole),
-    "temperature_slowdown_c": ("temperature_slowdown", _whole),
-    "memory_temperature_c": ("memory_temperature", _whole),
-    "throttle": ("throttle", _names),
-    "utilization_pct": ("utilization", _whole),
-    "pcie_gen": ("pcie_gen", _whole),
-    "pcie_gen_max": ("pcie_gen_max", _whole),
-    "pcie_gen_device_max": ("pcie_gen_device_max", _whole),
-    "pcie_width": ("pcie_width", _whole),
-    "pcie_width_max": ("pcie_width_max", _whole),
-    "pcie_replays": ("pcie_replays", _whole),
-    "numa_node": ("memory_affinity", _one_node),
-    "cpu_affinity": ("cpu_affinity", _bits),
-    "nvlinks_active": ("nvlink_states", lambda states: sum(map(_yes, states))),
-    "nvlinks_total": ("nvlink_states", len),
-    "nvlink_version": ("nvlink_version", _whole),
-    "nvlink_errors": ("nvlink_errors", lambda counts: sum(map(_whole, counts.values()))),
-    "fabric_state": ("fabric", _fabric("state")),
-    "fabric_status": ("fabric", _fabric("status")),
-    "c2c": ("c2c", _yes),
-    "gsp_firmware": ("gsp", _gsp),
-    "processes": ("processes", _processes),
-}
-"""Field of Gpu: the query of `nvml.py` that answers it, and how its answer is read."""
 
 
 def _by_xml(host: Host) -> tuple[str, list[Device], Fact | None]:
@@ -350,6 +180,8 @@ def _links(speeds: list[float | None] | None) -> Device:
 
 
 def _by_proc(host: Host) -> tuple[str, list[Device], Fact | None]:
+    loaded = host.read("/proc/driver/nvidia/version")
+    driver = driver_version(loaded.text or "")
     devices = []
     for folder in host.listdir(PROC)[:_GPUS_MAX]:
         fields = colon_fields(host.read(f"{PROC}/{folder}/information").text or "")
@@ -358,12 +190,20 @@ def _by_proc(host: Host) -> tuple[str, list[Device], Fact | None]:
             for field, label in _PROC_FIELDS.items()
             if fields.get(label) and "?" not in fields[label] and fields[label] != "N/A"
         }
+        if driver:
+            seen["driver"] = Seen(driver, loaded.text)
         try:
             seen["address"] = Seen(pci.pci_address(fields.get("Bus Location", folder)))
         except ValueError:
             continue
         devices.append(seen)
     return PROC, devices, None if devices else gap("gpus", PROC, "missing", "no NVIDIA driver is loaded")
+
+
+def driver_version(text: str) -> str | None:
+    """The driver's version in `/proc/driver/nvidia/version`."""
+    match = re.search(r"NVRM version:.*?\s(\d{2,4}\.\d+(?:\.\d+)?)\s", f"{text} ")
+    return match.group(1) if match else None
 
 
 _PROC_FIELDS = {"name": "Model", "uuid": "GPU UUID", "vbios": "Video BIOS", "gsp_firmware": "GPU Firmware"}
@@ -401,7 +241,7 @@ def _from_pci(host: Host) -> Found:
         base = f"{PCI_DEVICES}/{address}"
         device: Device = {"address": Seen(address, address)}
         if number:
-            device["device_id"] = _convert(f"{number}{vendor[2:]}", lambda text: pci.pci_id(int(text, 16)))
+            device["device_id"] = _sysfs_id("nvidia" if vendor == pci.NVIDIA else "amd", number)
         for field, file, read in _SYSFS_FIELDS:
             text = host.read(f"{base}/{file}", 256).text
             if text and text.strip():

@@ -146,6 +146,8 @@ def _gpu(gpu: "Element", driver: str | None) -> dict[str, Seen]:
         count = len(gpu.findall("mig_devices/mig_device"))
         seen["mig_devices"] = Seen(count, f"{count} <mig_device>")
     seen["processes"] = _processes(gpu)
+    if seen["temperature_slowdown_c"].status != "ok":
+        seen["temperature_slowdown_c"] = _slowdown(gpu)
     return seen
 
 
@@ -295,6 +297,18 @@ def _ecc(gpu: "Element", kind: str) -> Seen:
         return seen[0]
     raw = ", ".join(f"{part.tag} {(part.text or '').strip()[:40]}" for part in parts)
     return Seen(sum(one.value for one in counted), raw)
+
+
+def _slowdown(gpu: "Element") -> Seen:
+    """Newer logs give margins to a limit in place of temperatures. Temperature plus margin, minus the margin
+    at which slowing starts, is that temperature: on an H200 it is to the degree what NVML answers."""
+    tags = ("gpu_temp", "gpu_temp_tlimit", "gpu_temp_slow_tlimit_threshold")
+    now, margin, slow = (_field(gpu, (f"temperature/{tag}",), _whole("C")) for tag in tags)
+    for part in (slow, margin, now):
+        if part.status != "ok":
+            return part
+    raw = f"gpu_temp {now.raw}, gpu_temp_tlimit {margin.raw}, gpu_temp_slow_tlimit_threshold {slow.raw}"
+    return Seen(now.value + margin.value - slow.value, raw)
 
 
 def _throttle(gpu: "Element") -> Seen:

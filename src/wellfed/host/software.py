@@ -9,6 +9,7 @@ import msgspec
 
 from wellfed.host import nvidia_xml
 from wellfed.host.door import Host, Reading
+from wellfed.host.gpu import driver_version
 from wellfed.host.libraries import library_facts
 from wellfed.host.parse import first_ok, gap, known
 from wellfed.host.sysfs import word
@@ -86,9 +87,9 @@ def _driver_version(host: Host) -> Iterable[Fact]:
     if isinstance(version, str) and version:
         yield known(key, version, "NVML")
     reading = host.read("/proc/driver/nvidia/version")
-    match = re.search(r"NVRM version:.*?\s(\d{2,4}\.\d+(?:\.\d+)?)\s", f"{reading.text or ''} ")
-    if match:
-        yield known(key, match.group(1), reading.source, reading.text)
+    loaded = driver_version(reading.text or "")
+    if loaded:
+        yield known(key, loaded, reading.source, reading.text)
     for path in ("/sys/module/nvidia/version", "/sys/module/amdgpu/version"):
         text = word(host, path)
         if text:
