@@ -74,24 +74,34 @@ def trace(
     paths: PathLike | Sequence[PathLike],
     *,
     ranks: Sequence[int] | None = None,
+    steps: tuple[int, int] | None = None,
     step_ms: float | None = None,
     price: float | None = None,
 ) -> Case:
     """Read traces, one file for each rank (or folders of them), and say what kept the GPUs waiting.
 
-    `step_ms` is the time of a step without the profiler, in milliseconds, when you know it; `price` is USD
-    per GPU and hour (the catalogue's dated price when None). A damaged file gives what is left in it, and a
-    warning; WellfedError is raised when no file can be read at all."""
+    `ranks` and `steps` (first and last, counted from 0) narrow the look. `step_ms` is the time of a step
+    without the profiler, in milliseconds, when you know it; `price` is USD per GPU and hour (the catalogue's
+    dated price when None). A damaged file gives what is left in it, and a warning; one unreadable file among
+    others is a finding; WellfedError is raised when no file can be read at all."""
     from wellfed.analyze import analyze
-    from wellfed.check.trace import judge_trace
+    from wellfed.check.trace import judge_trace, unreadable
     from wellfed.ingest import read_timelines
 
     files = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    timelines = read_timelines(files, ranks=ranks)
-    found = analyze(timelines, step_ms=step_ms)
-    verdicts = judge_trace(found, price=price)
+    failed: list[Verdict] = []
+    timelines = read_timelines(
+        files, ranks=ranks, unreadable=lambda path, error: failed.append(unreadable(path.name, error.message))
+    )
+    found = analyze(timelines, step_ms=step_ms, steps=steps)
+    if not found.studies:
+        raise WellfedError(
+            "none of the traces is of the ranks asked for", hint="leave --rank out to see which there are"
+        )
+    verdicts = (*judge_trace(found, price=price), *failed)
     read = Case(made_at=_now(), ranks=found.ranks, warnings=found.warnings)
-    return _judged("trace", read, verdicts, None)
+    judged = _judged("trace", read, verdicts, None)
+    return replace(judged, headline=headline(judged))
 
 
 def doctor(

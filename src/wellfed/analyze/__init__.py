@@ -1,1 +1,47 @@
 """A Timeline in: budget, idle causes, event graph, what-if. Pure numpy, integer nanoseconds."""
+
+from collections.abc import Iterable
+
+from wellfed.analyze.study import Study, study
+from wellfed.model.timeline import Timeline
+from wellfed.model.trace import RankTrace, TraceWarning
+
+__all__ = ["Found", "Study", "analyze", "study"]
+
+
+class Found:
+    """The studies of all ranks and devices of one look, and what they say together."""
+
+    def __init__(self, studies: list[Study]) -> None:
+        self.studies = studies
+
+    @property
+    def ranks(self) -> tuple[RankTrace, ...]:
+        return tuple(s.rank for s in self.studies)
+
+    @property
+    def warnings(self) -> tuple[TraceWarning, ...]:
+        """Each warning once for each rank it came from."""
+        return tuple(w for s in self.studies for w in s.warnings)
+
+
+def analyze(
+    timelines: Iterable[Timeline], *, step_ms: float | None = None, steps: tuple[int, int] | None = None
+) -> Found:
+    """Study every device of every timeline. `step_ms` is the unprofiled step in milliseconds when known;
+    `steps` keeps the steps first to last (counted from 0, both included)."""
+    from wellfed.analyze.steps import HostSteps
+
+    def keep(all_steps: HostSteps) -> HostSteps:
+        if steps is None:
+            return all_steps
+        cut = slice(steps[0], steps[1] + 1)
+        return HostSteps(all_steps.names[cut], all_steps.start[cut], all_steps.end[cut], all_steps.source)
+
+    return Found(
+        [
+            study(timeline, device, step_ms=step_ms, keep=keep)
+            for timeline in timelines
+            for device in sorted(timeline.gpus) or [0]
+        ]
+    )

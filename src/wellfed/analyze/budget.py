@@ -1,0 +1,62 @@
+"""Where a device's time went: span = compute + exposed communication + exposed copy + idle, to the ns."""
+
+import re
+
+import numpy as np
+
+from wellfed.analyze.intervals import Intervals, clip, union
+from wellfed.model.timeline import Cat, Mask, Timeline
+from wellfed.model.trace import Budget
+
+COMM_KERNEL = re.compile(r"nccl|rccl|cross_device_reduce|multimem_all_reduce|deep_ep|nvshmem", re.IGNORECASE)
+"""Kernels that are communication. RCCL keeps NCCL's names; custom all-reduces go by their own."""
+
+
+class Work:
+    """One device's GPU events of a timeline, sorted by start, with their class. `rows` index the timeline."""
+
+    def __init__(self, timeline: Timeline, device: int) -> None:
+        self.device = device
+        self.rows = np.flatnonzero(timeline.is_gpu & (timeline.device == device))
+        self.ts = timeline.ts[self.rows]
+        self.end = timeline.end[self.rows]
+        self.name = timeline.name[self.rows]
+        cat = timeline.cat[self.rows]
+        is_comm_name = np.array([COMM_KERNEL.search(n) is not None for n in timeline.names] or [False])
+        kernel = cat == Cat.KERNEL
+        self.comm: Mask = kernel & is_comm_name[self.name]
+        self.compute: Mask = kernel & ~self.comm
+        self.copy: Mask = ~kernel
+
+    def busy(self, mask: Mask | None = None) -> Intervals:
+        if mask is None:
+            return union(self.ts, self.end)
+        return union(self.ts[mask], self.end[mask])
+
+
+def budget_in(work: Work, start: int, end: int) -> Budget:
+    """The budget of the window [start, end), ns of the timeline."""
+    compute = clip(work.busy(work.compute), start, end).total
+    with_comm = clip(work.busy(work.compute | work.comm), start, end).total
+    busy = clip(work.busy(), start, end).total
+    return Budget(
+        span_ns=end - start,
+        compute_ns=compute,
+        exposed_comm_ns=with_comm - compute,
+        exposed_copy_ns=busy - with_comm,
+        idle_ns=end - start - busy,
+    )
+
+
+def raw_budget(work: Work) -> Budget | None:
+    """Every GPU event, first to last, nothing trimmed; None without one."""
+    if not len(work.ts):
+        return None
+    return budget_in(work, int(work.ts.min()), int(work.end.max()))
+
+
+def comm_totals(work: Work) -> tuple[int, int]:
+    """Union of communication, and the part of it hidden under compute (ns)."""
+    comm = work.busy(work.comm).total
+    exposed = work.busy(work.compute | work.comm).total - work.busy(work.compute).total
+    return comm, comm - exposed

@@ -1,0 +1,60 @@
+"""Which host call launched which GPU event, and who the launching threads are."""
+
+import numpy as np
+
+from wellfed.analyze.budget import Work
+from wellfed.model.timeline import I64, Cat, Ints, Mask, Timeline
+
+NONE = -1
+
+
+class Launches:
+    """For each GPU event of `work`: `row` of its launching call in the timeline (NONE for an orphan), the
+    call's `start` and `end`, `left_over` for orphans that precede all launched work of their stream (queued
+    before the recording began), `first` where it is the first event of its launch (a graph launch has many),
+    and `size` of its launch. `host` marks the timeline rows of the launching threads."""
+
+    def __init__(self, timeline: Timeline, work: Work) -> None:
+        call = np.flatnonzero(
+            ((timeline.cat == Cat.RUNTIME) | (timeline.cat == Cat.DRIVER)) & (timeline.corr >= 0)
+        )
+        corr = timeline.corr[work.rows]
+        self.row = np.full(len(corr), NONE, np.int64)
+        if len(call):
+            # a runtime call and the driver call under it share an id: the outermost (first) one counts
+            ids, first = np.unique(timeline.corr[call], return_index=True)
+            at = np.minimum(np.searchsorted(ids, corr), len(ids) - 1)
+            hit = (ids[at] == corr) & (corr >= 0)
+            self.row[hit] = call[first[at[hit]]]
+        found = self.row >= 0
+        safe = np.maximum(self.row, 0)
+        has_calls = bool(len(timeline.ts))
+        self.start: I64 = np.where(found, timeline.ts[safe] if has_calls else 0, 0)
+        self.end: I64 = np.where(found, timeline.end[safe] if has_calls else 0, 0)
+        self.first = np.zeros(len(corr), bool)
+        self.size = np.ones(len(corr), np.int64)
+        if found.any():
+            _, first_of, inverse, count = np.unique(
+                self.row[found], return_index=True, return_inverse=True, return_counts=True
+            )
+            position = np.flatnonzero(found)
+            self.first[position[first_of]] = True
+            self.size[position] = count[inverse]
+        self.threads: set[int] = (
+            set(np.unique(timeline.thread[self.row[found]]).tolist()) if found.any() else set()
+        )
+        self.left_over = _left_over(timeline.stream[work.rows], work.ts, found)
+        self.host: Mask = np.isin(timeline.thread, list(self.threads)) & (timeline.cat < Cat.KERNEL)
+
+    @property
+    def orphan(self) -> Mask:
+        return np.asarray(self.row < 0)
+
+
+def _left_over(stream: Ints, ts: I64, found: Mask) -> Mask:
+    left = np.zeros(len(ts), bool)
+    for q in np.unique(stream):
+        own = found & (stream == q)
+        first = int(ts[own].min()) if own.any() else np.iinfo(np.int64).max
+        left |= ~found & (stream == q) & (ts < first)
+    return left

@@ -1,0 +1,101 @@
+"""Steps: as the host annotated them, and the windows on the device in which their work was done."""
+
+import re
+
+import numpy as np
+
+from wellfed.analyze.budget import Work
+from wellfed.analyze.launches import Launches
+from wellfed.model.timeline import Cat, Timeline
+
+_PROFILER_STEP = re.compile(r"ProfilerStep#?\s*\*?\d*")
+_STEP_LIKE = re.compile(
+    r"(?i)^(?:train(?:ing)?[ _-]?step|step|iteration|iter|batch|decode|execute_model|run_batch)\b"
+)
+_MAY_MARK = re.compile(r"^(?:ProfilerStep|Optimizer\.step)")
+_NUMBER = re.compile(r"\d+")
+
+
+class HostSteps:
+    """Step names and host intervals (ns), in order and not overlapping; `source` says what they are from:
+    `ProfilerStep`, an annotation's name, `Optimizer.step`, or None when nothing recurs."""
+
+    def __init__(self, names: list[str], start: list[int], end: list[int], source: str | None) -> None:
+        self.names, self.start, self.end, self.source = names, start, end, source
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def find_steps(timeline: Timeline) -> HostSteps:
+    """ProfilerStep annotations, else a recurring step-like annotation, else the ends of optimizer steps."""
+    marked = np.array([_MAY_MARK.search(n) is not None for n in timeline.names] or [False])
+    # before PyTorch 1.11 annotations were written as operators
+    rows = np.flatnonzero(
+        (timeline.cat == Cat.ANNOTATION) | ((timeline.cat == Cat.OP) & marked[timeline.name])
+    )
+    names = [timeline.names[i] for i in timeline.name[rows].tolist()]
+    profiler = [r for r, n in zip(rows.tolist(), names, strict=True) if _PROFILER_STEP.fullmatch(n)]
+    if profiler:
+        return _from_rows(timeline, profiler, "ProfilerStep")
+    by_label: dict[str, list[int]] = {}
+    for row, name in zip(rows.tolist(), names, strict=True):
+        by_label.setdefault(_NUMBER.sub("#", name), []).append(row)
+    for label, found in by_label.items():
+        if len(found) >= 3 and _STEP_LIKE.match(label):
+            return _from_rows(timeline, found, label)
+    for label, found in by_label.items():
+        if len(found) >= 3 and label.startswith("Optimizer.step"):
+            ends = sorted(int(timeline.end[r]) for r in found)
+            return HostSteps(
+                [f"between {label} {k} and {k + 1}" for k in range(len(ends) - 1)],
+                ends[:-1],
+                ends[1:],
+                "Optimizer.step",
+            )
+    return HostSteps([], [], [], None)
+
+
+def _from_rows(timeline: Timeline, rows: list[int], source: str) -> HostSteps:
+    """Intervals in order; one that lies within its predecessor (another thread's copy) is left out."""
+    names: list[str] = []
+    start: list[int] = []
+    end: list[int] = []
+    for row in sorted(rows, key=lambda r: int(timeline.ts[r])):
+        low, high = int(timeline.ts[row]), int(timeline.end[row])
+        if high <= low or (end and low < end[-1] - 1000):
+            continue
+        names.append(timeline.names[timeline.name[row]])
+        start.append(low)
+        end.append(high)
+    return HostSteps(names, start, end, source)
+
+
+def device_windows(steps: HostSteps, work: Work, launches: Launches) -> list[tuple[int, int]]:
+    """For each step the window on the device, back to back. A step begins on the device when the host begins
+    it or when the work launched before it is done, whichever is later: so a step that the host is late for
+    starts with its wait, and a step queued behind others starts when its turn comes. The last one ends when
+    its own work is done."""
+    if not len(steps) or not len(work.ts):
+        return []
+    launched = ~launches.orphan
+    start = np.where(launched, launches.start, work.ts)
+    order = np.argsort(start, kind="stable")
+    start_sorted = start[order]
+    done = np.maximum.accumulate(work.end[order])
+    edges: list[int] = []
+    for host in [*steps.start, steps.end[-1]]:
+        before = int(np.searchsorted(start_sorted, host))
+        edges.append(max(host, int(done[before - 1]) if before else host))
+    if launched.any() and launches.left_over.any():
+        edges[0] = max(edges[0], int(work.end[launches.left_over].max()))
+    for k in range(1, len(edges)):
+        edges[k] = max(edges[k], edges[k - 1])
+    gaps_ok = [
+        k + 1 == len(steps)
+        or steps.start[k + 1] - steps.end[k] < 0.05 * (steps.end[k] - steps.start[k]) + 1e6
+        for k in range(len(steps))
+    ]
+    return [
+        (edges[k], edges[k + 1] if gaps_ok[k] else max(edges[k], steps.end[k])) for k in range(len(steps))
+    ]

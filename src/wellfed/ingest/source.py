@@ -1,0 +1,156 @@
+"""Opening an event file: sniffed by content, unpacked in bounded windows, damage survived.
+
+A window is a piece of the unpacked file in order. A truncated or corrupt gzip yields what could be unpacked
+and leaves a note; a file that unpacks to far more than an event file ever does is refused.
+"""
+
+import io
+import mmap
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from wellfed.model import WellfedError
+
+WINDOW_BYTES = 8 << 20
+BOMB_RATIO = 300
+"""Kineto JSON packs 10:1 to 50:1; past this ratio and BOMB_FLOOR bytes it is not an event file."""
+BOMB_FLOOR = 512 << 20
+
+
+class Source:
+    """The unpacked bytes of one file, window by window. `damage` is None, or what went wrong while unpacking."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.damage: str | None = None
+        self.unpacked = 0
+        self.packed = _size(path)
+
+    def windows(self) -> Iterator[bytes]:
+        with self.path.open("rb") as file:
+            magic = file.read(4)
+            file.seek(0)
+            if magic[:2] == b"\x1f\x8b":
+                pieces = self._inflate(file, _gzip_stream)
+            elif magic == b"\x28\xb5\x2f\xfd":
+                pieces = self._inflate(file, _zstd_stream)
+            else:
+                pieces = self._plain(file)
+            for piece in pieces:
+                self.unpacked += len(piece)
+                if self.unpacked > BOMB_FLOOR and self.unpacked > BOMB_RATIO * max(self.packed, 1):
+                    raise WellfedError(
+                        f"{self.path.name} unpacks to more than {BOMB_RATIO} times its size: no event file does",
+                        hint="unpack it yourself and pass the .json if you trust it",
+                    )
+                yield piece
+
+    def _plain(self, file: io.BufferedReader) -> Iterator[bytes]:
+        if self.packed == 0:
+            return
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+            for start in range(0, len(view), WINDOW_BYTES):
+                yield view[start : start + WINDOW_BYTES]
+
+    def _inflate(self, file: io.BufferedReader, opener: Any) -> Iterator[bytes]:
+        stream = opener(file)
+        while True:
+            try:
+                piece = stream.read(WINDOW_BYTES)
+            except _damage_errors() as error:
+                self.damage = str(error) or type(error).__name__
+                return
+            if not piece:
+                return
+            yield piece
+
+
+class _PartialGzip:
+    """gzip that hands out everything before the damage: members one after another, one MiB of input at a time."""
+
+    def __init__(self, file: io.BufferedReader) -> None:
+        from isal import isal_zlib
+
+        self._file: Any = file
+        self._new: Any = partial(isal_zlib.decompressobj, wbits=31)
+        self._engine = self._new()
+        self._error: Exception | None = None
+        self._fresh = True
+
+    def read(self, size: int) -> bytes:
+        if self._error is not None:
+            raise self._error
+        out: list[bytes] = []
+        room = size
+        while room > 0:
+            data = self._engine.unconsumed_tail or self._file.read(1 << 20)
+            if not data:
+                if not self._engine.eof and not self._fresh:
+                    self._error = EOFError("the gzip stream ends early")
+                    if not out:
+                        raise self._error
+                break
+            self._fresh = False
+            try:
+                piece = self._engine.decompress(data, room)
+            except _damage_errors() as error:
+                self._error = OSError(f"corrupt gzip data: {error}")
+                if not out:
+                    raise self._error from error
+                break
+            out.append(piece)
+            room -= len(piece)
+            if self._engine.eof:
+                rest = self._engine.unused_data.lstrip(b"\0") or self._file.read(1 << 20)
+                self._engine = self._new()
+                self._fresh = True
+                if not rest:
+                    break
+                self._file = _Chained(rest, self._file)
+        return b"".join(out)
+
+
+class _Chained:
+    """A reader that gives back `head` before the rest of `file`."""
+
+    def __init__(self, head: bytes, file: Any) -> None:
+        self._head, self._file = head, file
+
+    def read(self, size: int) -> bytes:
+        if self._head:
+            head, self._head = self._head, b""
+            return head
+        data: bytes = self._file.read(size)
+        return data
+
+
+def _gzip_stream(file: io.BufferedReader) -> _PartialGzip:
+    return _PartialGzip(file)
+
+
+def _zstd_stream(file: io.BufferedReader) -> Any:
+    import zstandard
+
+    return zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
+
+
+def _damage_errors() -> tuple[type[Exception], ...]:
+    """What the unpackers raise on damaged input."""
+    import zstandard
+    from isal import isal_zlib
+
+    errors: Any = (EOFError, OSError, isal_zlib.error, zstandard.ZstdError)
+    return errors  # type: ignore[no-any-return]
+
+
+def _size(path: Path) -> int:
+    try:
+        if path.is_dir():
+            raise WellfedError(f"{path} is a folder", hint="name the trace files in it")
+        return path.stat().st_size
+    except FileNotFoundError as error:
+        raise WellfedError(f"no such file: {path}", hint="check the path") from error
+    except PermissionError as error:
+        raise WellfedError(f"no permission to read {path}", hint=f"ls -l {path}") from error

@@ -1,0 +1,78 @@
+"""One rank's events as columns. Not part of a saved Case: what a trace *says* is (`wellfed.model.trace`)."""
+
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from wellfed.model.base import Value
+from wellfed.model.trace import TraceWarning
+
+I64 = npt.NDArray[np.int64]
+I32 = npt.NDArray[np.int32]
+I16 = npt.NDArray[np.int16]
+F64 = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.integer[Any]]
+U8 = npt.NDArray[np.uint8]
+Mask = npt.NDArray[np.bool_]
+
+
+class Cat(IntEnum):
+    """What an event is, whatever its writer called it. The GPU's own work is KERNEL, MEMCPY, MEMSET."""
+
+    OTHER = 0
+    OP = 1
+    ANNOTATION = 2
+    RUNTIME = 3
+    DRIVER = 4
+    PYTHON = 5
+    OVERHEAD = 6
+    KERNEL = 7
+    MEMCPY = 8
+    MEMSET = 9
+    GPU_ANNOTATION = 10
+    SYNC = 11
+
+
+class Timeline(Value, frozen=True, kw_only=True):
+    """All complete events of one file, sorted by start. Times are int64 ns since `base_ns` (an absolute
+    Python int, so that nothing is rounded). `name` indexes `names`, `thread` indexes `threads` (process and
+    thread as the file wrote them). `corr` and `ext` are -1 when absent; `stream` is -1 off the GPU; `device`
+    is -1 off the GPU; `size` is bytes moved, -1 when unknown. `wait_corr` is, for a stream-wait, the
+    correlation of the event record waited for (-1 otherwise). `gpus` names the devices that did work,
+    `options` holds what the writer said of itself (`record_shapes`, versions...)."""
+
+    source: str
+    kind: str
+    rank: int | None = None
+    world: int | None = None
+    base_ns: int = 0
+    ts: I64
+    dur: I64
+    cat: U8
+    name: I32
+    thread: I32
+    corr: I64
+    ext: I64
+    stream: I32
+    device: I16
+    size: I64
+    wait_corr: I64
+    names: tuple[str, ...]
+    threads: tuple[tuple[str, str], ...]
+    gpus: dict[int, str] = {}
+    options: dict[str, Any] = {}
+    warnings: tuple[TraceWarning, ...] = ()
+
+    @property
+    def end(self) -> I64:
+        return self.ts + self.dur
+
+    @property
+    def is_gpu(self) -> Mask:
+        """Kernels, copies and sets: by category, never by a stream number."""
+        return np.asarray((self.cat >= Cat.KERNEL) & (self.cat <= Cat.MEMSET))
+
+    def __len__(self) -> int:
+        return len(self.ts)

@@ -1,0 +1,63 @@
+"""What recording costs the recorded: a model of the profiler's own time on the host.
+
+A profiled step is slower than a free one wherever the host is what the device waits for. Two effects were
+separated on loops timed free and recorded (H200, Xeon host, torch 2.11, driver 580, 2 December 2026;
+docs/validation/trace.md): a cost per recorded event, and a slowdown of the host while recording, seen in the
+launch call itself, which takes 4.6 us under the profiler on an undisturbed host and up to 9 us on a disturbed
+one while the free loop ran undisturbed. Neither is known exactly: use the three points as an interval.
+"""
+
+from typing import NamedTuple
+
+from wellfed.model.timeline import Cat
+
+UNDISTURBED_LAUNCH_NS = 4_600.0
+"""Median recorded cudaLaunchKernel on an undisturbed Xeon host (Sapphire Rapids): 4.4 to 4.8 us."""
+PER_EVENT_NS = {"low": 300.0, "expected": 800.0, "high": 1_600.0}
+"""Cost of one recorded operator or runtime call with record_shapes; a third less without."""
+PER_FRAME_NS = {"low": 200.0, "expected": 400.0, "high": 800.0}
+"""Cost of one recorded Python frame (with_stack)."""
+MAX_SLOWDOWN = 2.2
+
+
+class HostCost(NamedTuple):
+    """`per_event_ns` by event category; `slowdown` divides dispatch time."""
+
+    per_event_ns: dict[int, float]
+    slowdown: float
+
+
+def host_cost(
+    point: str, *, launch_call_ns: float | None, record_shapes: bool, current_host: bool
+) -> HostCost:
+    """The cost at `low`, `expected` or `high`: low takes least off the recorded time. `launch_call_ns` is the
+    median launch call of the trace, None when it has none. `current_host` says that the launch call of an
+    undisturbed current server is the yardstick (GPUs of compute capability 9 and later); an older host may
+    be slow by itself, so less is taken off."""
+    event = PER_EVENT_NS[point] * (1.0 if record_shapes else 2.0 / 3.0)
+    ratio = max((launch_call_ns or UNDISTURBED_LAUNCH_NS) / UNDISTURBED_LAUNCH_NS, 1.0)
+    power = (
+        {"low": 0.5, "expected": 1.0, "high": 1.15}
+        if current_host
+        else {"low": 0.0, "expected": 0.35, "high": 0.8}
+    )
+    return HostCost(
+        per_event_ns={
+            Cat.OP: event,
+            Cat.RUNTIME: event,
+            Cat.DRIVER: event,
+            Cat.ANNOTATION: event,
+            Cat.PYTHON: PER_FRAME_NS[point],
+        },
+        slowdown=min(ratio ** power[point], MAX_SLOWDOWN),
+    )
+
+
+def host_cost_for(amount: float, most: HostCost) -> HostCost:
+    """A share `amount` (0: none, 1: all) of the highest cost, for fitting a known unprofiled step. The top of
+    the range goes half again beyond `most`, so that a known step below the modelled range is reached too."""
+    scale = 1.5 * amount
+    return HostCost(
+        per_event_ns={k: v * scale for k, v in most.per_event_ns.items()},
+        slowdown=max(1.0 + (most.slowdown * 1.2 - 1.0) * scale, 1.0),
+    )
