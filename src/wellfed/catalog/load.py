@@ -42,7 +42,10 @@ def heads() -> dict[str, Head]:
 def body(key: str) -> GpuSpec:
     """The whole entry of one key of `heads`."""
     raw = tomllib.loads(heads()[key].text)
-    raw["numbers"] = _with_sources(raw["numbers"], raw.pop("sources"))
+    sources = raw.pop("sources")
+    raw["numbers"] = _with_sources(raw["numbers"], sources)
+    if "device_ids_source" in raw:
+        raw["device_ids_source"] = sources[raw["device_ids_source"]]
     return msgspec.convert(raw, GpuSpec)
 
 

@@ -1,0 +1,419 @@
+"""The benchmarks themselves, with next to no time: invariants of what they return, never a speed."""
+
+import errno
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from wellfed.bench import (
+    measure_quick,
+    memory_bandwidth,
+    memory_latency,
+    noise,
+    os_noise,
+    ping_pong,
+    repeat,
+    run,
+    run_benchmarks,
+    shared_memory,
+    storage,
+)
+from wellfed.bench.setup import Setup, allowed_cpus, hardware_key, size_text, usable_threads
+from wellfed.bench.team import Team
+from wellfed.model import Ceiling, Machine, WellfedError
+from wellfed.model.base import replace
+from wellfed.model.machine import Container, Cpu, Gpu, Kernel, Memory
+
+TINY_S = 0.05
+MACHINE = Machine(cpu=Cpu(l3_bytes=1 << 20, l3_groups=1, model_name="An Invented CPU", cores=2))
+UNITS = {
+    "memory-copy.1": "GB/s",
+    "memory-copy.all": "GB/s",
+    "memory-triad.1": "GB/s",
+    "memory-triad.all": "GB/s",
+    "latency-l2": "ns",
+    "latency-l3": "ns",
+    "latency-memory": "ns",
+    "os-noise": "%",
+    "os-detour": "us",
+    "pipe-same-cpu": "us",
+    "pipe-cross-cpu": "us",
+    "storage-read-seq": "MB/s",
+    "storage-read-rand": "IOPS",
+    "shm-write": "GB/s",
+    "shm-read": "GB/s",
+}
+
+
+@pytest.fixture
+def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setup:
+    """A small file, and no refusal of a temporary folder that is memory."""
+    monkeypatch.setattr(storage, "_FILE_MAX", storage._FILE_MIN)
+    monkeypatch.setattr(storage, "_MEMORY_FS", ())
+    return Setup(machine=MACHINE, folder=tmp_path)
+
+
+def _hold(ceiling: Ceiling) -> None:
+    assert ceiling.unit == UNITS[ceiling.id]
+    assert ceiling.n > 0 and ceiling.cv >= 0 and ceiling.seconds > 0
+    assert 0 <= ceiling.p10 <= ceiling.median <= ceiling.p90
+    assert ceiling.best >= ceiling.p90 if ceiling.higher_is_better else ceiling.best <= ceiling.p10
+    assert ceiling.higher_is_better == (ceiling.unit in ("GB/s", "MB/s", "IOPS"))
+    assert ceiling.hardware_key == hardware_key(MACHINE)
+    assert ceiling.band and ceiling.band[0] < ceiling.band[1] and ceiling.band_source
+    assert ceiling.method and ceiling.title and ceiling.size
+    assert ceiling.verdict == "ok" or ceiling.why
+    assert "load1" in ceiling.noise
+    assert ceiling.peak is None and ceiling.ratio is None, "nobody told us the speed of the DIMMs"
+
+
+@pytest.mark.parametrize("name", sorted(run.benchmarks()))
+def test_each_benchmark_keeps_its_promises(name: str, setup: Setup) -> None:
+    benchmark = run.benchmarks()[name]
+    reason = benchmark.needs(setup.machine)
+    if reason is not None:
+        pytest.skip(reason)
+    threads = threading.active_count()
+    ceilings = benchmark.measure(setup, TINY_S)
+    assert ceilings
+    for ceiling in ceilings:
+        assert ceiling.id in benchmark.IDS
+        _hold(ceiling)
+    assert threading.active_count() == threads, "no thread is left behind"
+    assert not list(setup.folder.iterdir()), "no file is left behind"
+
+
+def test_every_ceiling_has_one_id_and_a_unit() -> None:
+    ids = [id for benchmark in run.benchmarks().values() for id in benchmark.IDS]
+    assert sorted(ids) == sorted(UNITS)
+
+
+# -- running them ------------------------------------------------------------------------------------------
+
+
+class Fake:
+    IDS = ("fake-a", "fake-b")
+    WEIGHT = 1.0
+
+    def __init__(self, needs: str | None = None, error: Exception | None = None) -> None:
+        self.reason, self.error, self.budgets = needs, error, list[float]()
+
+    def needs(self, machine: Machine) -> str | None:
+        return self.reason
+
+    def measure(self, setup: Setup, budget_s: float) -> list[Ceiling]:
+        self.budgets.append(budget_s)
+        if self.error is not None:
+            raise self.error
+        return [_ceiling("fake-a"), _ceiling("fake-b")]
+
+
+def _ceiling(id: str) -> Ceiling:
+    return Ceiling(
+        id=id, title=id, method="", hardware_key="", unit="s", best=1, median=1, p10=1, p90=1, n=3, cv=0
+    )
+
+
+def _use(monkeypatch: pytest.MonkeyPatch, **fakes: Fake) -> None:
+    monkeypatch.setattr(run, "benchmarks", lambda: fakes)
+
+
+def test_the_budget_is_shared_by_weight(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = Fake(), Fake()
+    two.WEIGHT = 3.0
+    _use(monkeypatch, one=one, two=two)
+    heard: list[str] = []
+    measured = run_benchmarks(MACHINE, budget_s=4.0, progress=heard.append)
+    assert len(measured.ceilings) == 4 and not measured.skipped
+    assert one.budgets[0] == pytest.approx(1.0, abs=0.2)
+    assert two.budgets[0] == pytest.approx(4.0, abs=0.2), "what the first did not use"
+    assert [text.split(" (")[0] for text in heard] == ["measuring one", "measuring two"]
+
+
+def test_one_that_fails_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    _use(
+        monkeypatch,
+        a=Fake(error=OSError(errno.EACCES, "Permission denied", "/somewhere")),
+        b=Fake(needs="no such thing here"),
+        c=Fake(error=MemoryError()),
+    )
+    measured = run_benchmarks(MACHINE, budget_s=1.0)
+    assert measured.ceilings == ()
+    assert measured.skipped == {
+        "fake-a": "there was not enough memory",
+        "fake-b": "there was not enough memory",
+    }
+    _use(monkeypatch, a=Fake(error=OSError(errno.EACCES, "Permission denied", "/somewhere")))
+    assert "Permission denied (/somewhere)" in run_benchmarks(MACHINE, budget_s=1.0).skipped.values()
+    _use(monkeypatch, a=Fake(needs="no such thing here"))
+    assert set(run_benchmarks(MACHINE, budget_s=1.0).skipped.values()) == {"no such thing here"}
+
+
+def test_only_takes_ids_and_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = Fake()
+    other.IDS = ("other",)
+    _use(monkeypatch, one=Fake(), two=other)
+    assert [c.id for c in run_benchmarks(MACHINE, budget_s=1.0, only=["fake-b"]).ceilings] == ["fake-b"]
+    assert [c.id for c in run_benchmarks(MACHINE, budget_s=1.0, only=["one"]).ceilings] == [
+        "fake-a",
+        "fake-b",
+    ]
+    assert other.budgets == []
+    with pytest.raises(WellfedError, match="no ceiling 'nope'; there are fake-a fake-b other"):
+        run_benchmarks(MACHINE, budget_s=1.0, only=["nope"])
+
+
+@pytest.mark.parametrize("budget_s", [0.0, -1.0, float("nan")])
+def test_no_budget_is_refused(budget_s: float) -> None:
+    with pytest.raises(WellfedError, match="measures nothing"):
+        run_benchmarks(MACHINE, budget_s=budget_s)
+
+
+def test_the_folder_must_be_a_folder(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    for folder in (file, tmp_path / "missing", Path("/dev/null")):
+        with pytest.raises(WellfedError, match="is no folder"):
+            run_benchmarks(MACHINE, budget_s=1.0, folder=folder)
+
+
+def test_measure_quick_returns_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    _use(monkeypatch, one=Fake(), two=Fake(needs="not here"))
+    assert [c.id for c in measure_quick(MACHINE, budget_s=1.0)] == ["fake-a", "fake-b"]
+
+
+# -- parts ---------------------------------------------------------------------------------------------------
+
+
+def test_interleave_alternates_and_drops_the_first() -> None:
+    order: list[str] = []
+
+    def runs(name: str) -> repeat.Run:
+        return lambda: order.append(name) or float(len(order))
+
+    samples = repeat.interleave({"a": runs("a"), "b": runs("b")}, 0.0, at_least=3)
+    assert "".join(order) == "ab" + "ab" + "ba" + "ab"
+    assert samples == {"a": [3.0, 6.0, 7.0], "b": [4.0, 5.0, 8.0]}
+
+
+def test_a_team_works_at_once_and_reports_errors() -> None:
+    cpus = allowed_cpus()[:1] * 3
+    met = threading.Barrier(3)
+    with Team(cpus) as team:
+        assert team.run(lambda _: met.wait(5) and None) > 0, "all three must be there at the same time"
+        seen: list[int] = []
+        team.run(seen.append)
+        assert sorted(seen) == [0, 1, 2]
+
+    def fail(number: int) -> None:
+        if number == 1:
+            raise OSError(errno.EIO, "broken")
+
+    with pytest.raises(OSError, match="broken"), Team(cpus) as team:
+        team.run(fail)
+    assert all(thread.daemon is False or not thread.is_alive() for thread in threading.enumerate()[1:])
+
+
+def test_copy_and_triad_compute_what_they_claim() -> None:
+    size = memory_bandwidth.BLOCK + 17
+    arrays = memory_bandwidth.make_arrays(size)
+    memory_bandwidth.copy(arrays)
+    assert np.array_equal(arrays.a, arrays.b)
+    memory_bandwidth.triad(arrays)
+    assert np.array_equal(arrays.a, np.full(size, 1.0 + 3.0 * 2.0))
+
+
+def test_arrays_are_four_times_the_cache_or_say_why_not() -> None:
+    cache = 8 << 20
+    machine = Machine(cpu=Cpu(l3_bytes=cache, l3_groups=2))
+    plan = memory_bandwidth.plan_arrays(machine, 4, 1 << 40)
+    assert plan.limit is None and plan.array_bytes >= 4 * cache
+    alone = memory_bandwidth.plan_arrays(machine, 1, 1 << 40)
+    assert alone.over_cache is not None and plan.over_cache is not None
+    assert alone.over_cache == pytest.approx(2 * plan.over_cache), "one thread has one of the two L3"
+    short = memory_bandwidth.plan_arrays(machine, 4, 1)
+    assert short.limit == "time" and short.array_bytes >= cache, (
+        "never smaller than the cache for want of time"
+    )
+    huge = memory_bandwidth.plan_arrays(Machine(cpu=Cpu(l3_bytes=1 << 60)), 4, 1 << 62)
+    assert huge.limit == "memory" and huge.over_cache is not None and huge.over_cache < 1
+
+
+def test_the_walk_visits_every_line_once() -> None:
+    size = 64 * memory_latency.LINE
+    cycle = memory_latency.make_cycle(size, np.random.default_rng(1))
+    place, seen = 0, []
+    for _ in range(64):
+        seen.append(place)
+        place = int(cycle[place])
+    assert place == 0 and sorted(seen) == list(range(0, size // 8, 8))
+    assert memory_latency.walks(memory_latency.make_cycle(1 << 16, np.random.default_rng(1)))
+
+
+def test_a_numpy_that_copies_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def polite(cycle: memory_latency.Cycle, path: memory_latency.Cycle) -> memory_latency.Cycle:
+        path[1:] = np.take(cycle, path[:-1].copy(), mode="wrap")
+        return path
+
+    monkeypatch.setattr(memory_latency, "_walk", polite)
+    reason = memory_latency.needs(MACHINE)
+    assert reason is not None and "can't chase pointers" in reason
+
+
+def test_spin_finds_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    # 100 ns between readings, except one of 7 us.
+    times = iter([0, 0, 100, 200, 7200, *range(7300, 30_000, 100)])
+    monkeypatch.setattr(os_noise.time, "perf_counter_ns", lambda: next(times))
+    seen = os_noise.spin(10_000, 10_000)
+    assert seen.gaps == 1
+    assert seen.windows == [(7000, 7000, 10_000)]
+    assert seen.granularity_ns == pytest.approx(100)
+
+
+def test_the_other_process_ends_with_the_pipe() -> None:
+    with ping_pong.echo_process(allowed_cpus()[0]) as (take, give):
+        assert len(ping_pong.round_trips(take, give, 0.0)) > 0
+    with pytest.raises(OSError):
+        os.fstat(take)
+
+
+def test_a_dead_partner_is_an_error() -> None:
+    with ping_pong.echo_process(allowed_cpus()[0]) as (take, give):
+        reader, writer = os.pipe()
+        os.close(writer)
+        with pytest.raises(BrokenPipeError):
+            ping_pong.round_trips(reader, give, 0.0)
+        os.close(reader)
+        assert take >= 0
+
+
+def test_disturbance_is_a_difference() -> None:
+    before = noise.Counters(at_s=10.0, cpu_s=100.0, steal_s=1.0, involuntary=5, throttled_s=None)
+    after = noise.Counters(at_s=12.0, cpu_s=104.0, steal_s=1.2, involuntary=105, throttled_s=None)
+    found = noise.disturbance(before, after)
+    assert found["steal_pct"] == 5.0
+    assert found["involuntary_switches_per_s"] == 50.0
+    assert "throttled_pct" not in found
+    assert noise.blame({"steal_pct": 5.0, "load1": 9.0}, 4) == (
+        "the hypervisor took 5 % of the CPU time, load 9 on 4 CPUs"
+    )
+    assert noise.blame({"load1": 1.0, "involuntary_switches_per_s": 3.0}, 4) == ""
+
+
+def test_hardware_key_names_the_make_and_not_the_machine() -> None:
+    first = Machine(
+        cpu=Cpu(model_name="CPU", cores=8, logical=16, packages=1),
+        memory=Memory(total_bytes=64 << 30),
+        kernel=Kernel(release="6.8.0-45-generic"),
+        gpus=(Gpu(index=0, name="NVIDIA H200", serial="1", uuid="GPU-1"),),
+        hostname="a",
+    )
+    twin = replace(
+        first,
+        hostname="b",
+        memory=Memory(total_bytes=(64 << 30) - (100 << 20)),
+        kernel=Kernel(release="6.11.3"),
+        gpus=(Gpu(index=0, name="NVIDIA H200", serial="2", uuid="GPU-2"),),
+    )
+    assert hardware_key(first) == hardware_key(twin)
+    others = [
+        replace(first, cpu=Cpu(model_name="CPU", cores=16, logical=16, packages=1)),
+        replace(first, memory=Memory(total_bytes=128 << 30)),
+        replace(first, gpus=()),
+        replace(first, kernel=Kernel(release="5.15.0")),
+    ]
+    assert len({hardware_key(machine) for machine in (first, *others)}) == 5
+    assert hardware_key(Machine()), "also when nothing is known"
+
+
+def test_threads_follow_the_quota() -> None:
+    allowed = len(allowed_cpus())
+    assert usable_threads(Machine()) == allowed
+    assert usable_threads(Machine(container=Container(cpu_quota=-1.0))) == allowed
+    assert usable_threads(Machine(container=Container(cpu_quota=0.5))) == 1
+    assert usable_threads(Machine(container=Container(cpu_quota=1e6))) == allowed
+
+
+def test_sizes_are_readable() -> None:
+    assert [size_text(size) for size in (64, 4096, 3 << 20, 1 << 30)] == ["64 B", "4 KiB", "3 MiB", "1 GiB"]
+
+
+# -- files -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not hasattr(os, "O_DIRECT"), reason="this system has no O_DIRECT to refuse")
+def test_storage_without_direct_reads_says_so(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_DIRECT:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return real(name, flags, mode)
+
+    real = os.open
+    monkeypatch.setattr(storage.os, "open", refuse)
+    for ceiling in storage.measure(setup, TINY_S):
+        assert "no O_DIRECT here" in ceiling.method
+        assert ceiling.why is not None and "page cache" in ceiling.why
+        assert ceiling.environment["direct"] is False
+    assert not list(setup.folder.iterdir())
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.EIO, "broken")])
+def test_storage_leaves_nothing_behind(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    opened = _open_files()
+    for stage in ("_open_direct", "_fill", "read_blocks"):
+        with monkeypatch.context() as patch:
+            patch.setattr(storage, stage, fail)
+            with pytest.raises(type(error)):
+                storage.measure(setup, TINY_S)
+        assert not list(setup.folder.iterdir()), stage
+    assert _open_files() == opened
+
+
+def _open_files() -> int:
+    """Descriptors of this process; 0 where the system does not tell."""
+    folder = Path("/proc/self/fd")
+    return sum(1 for _ in folder.iterdir()) if folder.is_dir() else 0
+
+
+def test_storage_refuses_memory_and_full_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = Setup(machine=MACHINE, folder=tmp_path)
+    monkeypatch.setattr(storage, "file_system", lambda _: "tmpfs")
+    with pytest.raises(OSError, match="tmpfs is memory, not storage"):
+        storage.file_size(setup)
+    monkeypatch.setattr(storage, "file_system", lambda _: "ext4")
+    room = os.statvfs(tmp_path)
+    full = os.statvfs_result((room.f_bsize, 4096, 10**6, 10, 10, *tuple(room)[5:]))
+    monkeypatch.setattr(storage.os, "statvfs", lambda _: full)
+    with pytest.raises(OSError, match="less than 64 MiB are free"):
+        storage.file_size(setup)
+
+
+def test_the_file_system_of_a_folder_is_that_of_its_mount() -> None:
+    if Path("/proc/mounts").exists():
+        assert storage.file_system(Path("/proc/self")) == "proc"
+
+
+def test_rates_come_from_full_windows() -> None:
+    # One read each millisecond for two seconds: a thousand a second in all windows between first and last.
+    reads = [(i * 1_000_000, (i + 1) * 1_000_000) for i in range(2000)]
+    rates = storage.rates_by_window(reads)
+    assert len(rates) == 18
+    assert all(rate == pytest.approx(1000, rel=0.02) for rate in rates)
+    few = [(0, 10**9), (10**9, 2 * 10**9)]
+    assert storage.rates_by_window(few) == [pytest.approx(1.0)]
+
+
+def test_shared_memory_is_left_empty(setup: Setup) -> None:
+    if shared_memory.needs(setup.machine) is not None:
+        pytest.skip("no /dev/shm to write to")
+    before = set(shared_memory.SHM.glob("wellfed-*"))
+    shared_memory.measure(setup, TINY_S)
+    assert set(shared_memory.SHM.glob("wellfed-*")) <= before
