@@ -3,7 +3,7 @@ it is overwritten is not counted.
 
 Arrays are at least four times the last-level cache each, where memory allows. In a virtual machine the L3
 shown may be the host's, shared with others. `np.copyto` is as fast as a C loop; numpy has no fused triad, so
-ours makes two passes over a block that stays in cache and reaches about three quarters of C: a lower bound.
+ours makes two passes over a block that stays in cache and reaches 0.75 to 0.9 of C: a lower bound.
 Each thread has arrays of its own, touched first by itself, so they lie on its NUMA node.
 """
 
@@ -176,7 +176,7 @@ def _ceiling(setup: Setup, before: noise.Counters, key: str, samples: list[float
     method = f"numpy {'np.copyto' if kernel == 'copy' else 'a = b + 3c by blocks of 256 KiB'}, {_BYTES[kernel]} B a double"
     reservations = []
     if kernel == "triad":
-        reservations.append("a lower bound: numpy needs two passes, a C triad is about a third faster")
+        reservations.append("a lower bound: numpy needs two passes, a C triad is up to a third faster")
     if plan.limit and plan.over_cache is not None and plan.over_cache >= 1:
         reservations.append(
             f"the arrays are {plan.over_cache:.2g} times the L3, not 4 ({plan.limit}): some traffic may stay in cache"
