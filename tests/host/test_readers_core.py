@@ -291,6 +291,21 @@ def test_intel_hybrid() -> None:
     assert [thread.kind for thread in threads] == ["performance"] * 4 + ["efficiency"] * 2
 
 
+def test_hybrid_by_clocks_alone() -> None:
+    def box_with(clocks: list[tuple[int, int]]) -> list[str | None]:
+        files = {**BOXES["only_proc"]()}
+        for cpu, (base, top) in enumerate(clocks):
+            files[f"{CPU}/cpu{cpu}/cpufreq/base_frequency"] = f"{base}\n"
+            files[f"{CPU}/cpu{cpu}/cpufreq/cpuinfo_max_freq"] = f"{top}\n"
+        return [thread.kind for thread in look(host_of(files)).cpu.threads or ()]
+
+    performance, efficiency = (1_900_000, 5_000_000), (1_400_000, 3_900_000)
+    assert box_with([performance] * 4 + [efficiency] * 2) == ["performance"] * 4 + ["efficiency"] * 2
+    favoured, prioritised = (1_900_000, 4_000_000), (1_400_000, 5_000_000)
+    assert set(box_with([performance] * 4 + [favoured] * 2)) == {None}
+    assert set(box_with([performance] * 4 + [prioritised] * 2)) == {None}
+
+
 def test_a_host_without_sys() -> None:
     machine = look(box("only_proc"))
     assert machine.cpu.logical == 6
@@ -306,7 +321,24 @@ def test_nodes_that_share_cpus_count_as_one() -> None:
     files = {**BOXES["only_proc"](), f"{NODE}/node0/cpulist": "0-5\n", f"{NODE}/node1/cpumap": "3f\n"}
     machine = look(host_of(files))
     assert [node.cpus for node in machine.numa] == [(0, 1, 2, 3, 4, 5)]
+    assert {thread.node for thread in machine.cpu.threads or ()} == {None}
     assert "its 2 nodes share CPUs" in (machine.facts["numa[0].cpus"].detail or "")
+
+
+def test_a_node_inside_another_is_the_nearer_one() -> None:
+    files = {**BOXES["only_proc"](), f"{NODE}/node0/cpulist": "0-1\n", f"{NODE}/node1/cpulist": "0-5\n"}
+    machine = look(host_of(files))
+    assert [thread.node for thread in machine.cpu.threads or ()] == [0, 0, 1, 1, 1, 1]
+    assert len(machine.numa) == 2
+
+
+def test_a_sibling_list_without_the_cpu_itself_is_not_believed() -> None:
+    """Seen in snapshots: every CPU shows the list of CPU 0, only the masks are its own."""
+    files = {f"{CPU}/online": "0-3\n"}
+    for cpu in range(4):
+        files[f"{CPU}/cpu{cpu}/topology/thread_siblings_list"] = "0-1\n"
+        files[f"{CPU}/cpu{cpu}/topology/thread_siblings"] = "3\n" if cpu < 2 else "c\n"
+    assert look(host_of(files)).cpu.cores == 2
 
 
 @pytest.mark.parametrize(

@@ -62,10 +62,10 @@ def _groups(host: Host) -> dict[str, Group]:
                 if controller in names:
                     groups.setdefault(controller, Group(1 if controller else 2, _upwards(mount, root, path)))
     legacy = host.read("/proc/self/cpuset").text
-    for names, mount, root in mounts:
-        if legacy and names & {"cpuset", ""} and "cpuset" not in groups:
-            version = 1 if "cpuset" in names else 2
-            groups["cpuset"] = Group(version, _upwards(mount, root, legacy.strip()))
+    for controller, version in {"cpuset": 1, "": 2}.items():
+        for names, mount, root in mounts:
+            if legacy and controller in names:
+                groups.setdefault("cpuset", Group(version, _upwards(mount, root, legacy.strip())))
     return groups
 
 

@@ -3,6 +3,7 @@
 Old kernels print masks, new ones lists; some numbers are sparse, some machines have no ids at all. Groups are
 therefore made from sibling sets where they exist, and numbered by their lowest CPU."""
 
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -62,19 +63,22 @@ def read_threads(
     _put(rows, "package", _packages(host, info, online))
     groups, l3_bytes = _l3_groups(host, online)
     _put(rows, "l3", _number(groups))
-    _put(rows, "node", {cpu: node for node, cpus in cpu_nodes(host).items() for cpu in cpus})
+    # Largest first: of nodes inside one another the smallest is the nearest.
+    by_size = sorted(cpu_nodes(host).items(), key=lambda item: -len(item[1]))
+    _put(rows, "node", {cpu: node for node, cpus in by_size for cpu in cpus})
     capacities = _capacities(host, online)
     _put(rows, "capacity", capacities)
-    _put(rows, "kind", _kinds(host, capacities))
+    _put(rows, "kind", _kinds(host, online, capacities))
     return [rows[cpu] for cpu in sorted(rows)], l3_bytes or None
 
 
 def cpu_nodes(host: Host) -> dict[int, tuple[int, ...]]:
     """CPUs by node number; empty for a memory-only node, no entry where the kernel shows no nodes. Nothing at
-    all where nodes share CPUs: firmware tables that wrong tell nothing."""
+    all where nodes overlap other than one inside another: firmware tables that wrong tell nothing."""
     nodes = {node: node_cpus(host, node)[0] for node in numbered(host.listdir(NODES), "node")}
-    placed = [cpu for cpus in nodes.values() for cpu in cpus]
-    return nodes if len(placed) == len(set(placed)) else {}
+    sets = [set(cpus) for cpus in nodes.values() if cpus]
+    nested = all(not a & b or a < b or b < a for a, b in itertools.combinations(sets, 2))
+    return nodes if nested else {}
 
 
 def node_cpus(host: Host, node: int) -> tuple[tuple[int, ...], str]:
@@ -208,7 +212,7 @@ def _capacities(host: Host, online: tuple[int, ...]) -> dict[int, int]:
     return {cpu: int(text) for cpu, text in texts.items() if text and text.strip().isdigit()}
 
 
-def _kinds(host: Host, capacities: dict[int, int]) -> dict[int, str]:
+def _kinds(host: Host, online: tuple[int, ...], capacities: dict[int, int]) -> dict[int, str]:
     """Intel hybrids have a perf event device a kind; older kernels a `types` folder; Arm has capacities."""
     kinds: dict[int, str] = {}
     for kind, folders in {
@@ -223,9 +227,35 @@ def _kinds(host: Host, capacities: dict[int, int]) -> dict[int, str]:
                 continue
     if len(set(kinds.values())) > 1:
         return kinds
+    if not capacities:
+        return _kinds_by_clock(host, online)
     best = max(capacities.values(), default=0)
     kinds = {
         cpu: "efficiency" if capacity < EFFICIENCY_BELOW * best else "performance"
         for cpu, capacity in capacities.items()
+    }
+    return kinds if len(set(kinds.values())) > 1 else {}
+
+
+def _kinds_by_clock(host: Host, online: tuple[int, ...]) -> dict[int, str]:
+    """For Intel hybrids under kernels that know no kinds. Base and top clock must both be lower: favoured cores
+    of one kind differ in the top clock only, prioritised cores (SST-BF) in the base clock only."""
+
+    def clocks(cpu: int) -> tuple[int, int]:
+        folder = f"{CPU}/cpu{cpu}/cpufreq"
+        texts = [host.read(f"{folder}/{name}").text or "" for name in ("base_frequency", "cpuinfo_max_freq")]
+        return (int(texts[0]), int(texts[1])) if all(text.isdigit() for text in texts) else (0, 0)
+
+    # Hybrids number their efficiency cores last: equal ends spare hundreds of reads.
+    if not online or clocks(online[0]) == clocks(online[-1]):
+        return {}
+    found = {cpu: clocks(cpu) for cpu in online}
+    base, top = (max(pair[place] for pair in found.values()) for place in (0, 1))
+    kinds = {
+        cpu: "efficiency"
+        if pair[0] < EFFICIENCY_BELOW * base and pair[1] < EFFICIENCY_BELOW * top
+        else "performance"
+        for cpu, pair in found.items()
+        if pair != (0, 0)
     }
     return kinds if len(set(kinds.values())) > 1 else {}
