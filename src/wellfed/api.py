@@ -23,8 +23,11 @@ from wellfed import __version__
 from wellfed.model import Case, Ceiling, Headline, Verdict, WellfedError, decode_case, encode_case
 from wellfed.model.base import replace
 from wellfed.model.verdict import SEVERITY_ORDER
+from wellfed.report import notebook
 
 __all__ = ["WellfedError", "check", "doctor", "headline", "inspect", "load", "measure", "save", "trace"]
+
+notebook.install()  # Case, Budget, Verdict... show themselves in a notebook
 
 Progress = Callable[[str], None]
 """Told what is being done, in words; called often."""

@@ -45,7 +45,8 @@ class Cured:
 @dataclass(frozen=True, kw_only=True)
 class Study:
     """What is known of one rank and device. `refused` says why there are no predictions. `cures` by name:
-    a cause, or `pageable-copy/overlapped`. `evidence` by cause: (start_ns, ns, text), the longest first."""
+    a cause, or `pageable-copy/overlapped`. `evidence` by cause: (ns since the file's first event, length in
+    ns, text), the longest first."""
 
     rank: RankTrace
     warnings: tuple[TraceWarning, ...] = ()
@@ -434,13 +435,12 @@ def _evidence(
 ) -> dict[str, tuple[tuple[int, int, str], ...]]:
     """The longest stretches of each cover that have a name, and the pageable copies themselves."""
     found: dict[str, tuple[tuple[int, int, str], ...]] = {}
-    base = timeline.base_ns
     for cause, cover in covers.disjoint.items():
         length = cover.end - cover.start
         longest = np.argsort(-length)[:top].tolist()
         if longest:
             found[cause] = tuple(
-                (base + int(cover.start[i]), int(length[i]), _owner(timeline, launches, int(cover.start[i])))
+                (int(cover.start[i]), int(length[i]), _owner(timeline, launches, int(cover.start[i])))
                 for i in longest
             )
     page = np.array([PAGEABLE.search(n) is not None for n in timeline.names] or [False])
@@ -448,14 +448,14 @@ def _evidence(
     copies = copies[np.argsort(-(work.end - work.ts)[copies])][:top]
     if len(copies):
         found["pageable-copy"] = tuple(
-            (base + int(work.ts[i]), int(work.end[i] - work.ts[i]), _copy_text(timeline, int(work.rows[i])))
+            (int(work.ts[i]), int(work.end[i] - work.ts[i]), _copy_text(timeline, int(work.rows[i])))
             for i in copies.tolist()
         )
     rows = np.flatnonzero(covers.sync)
     rows = rows[np.argsort(-timeline.dur[rows])][:top]
     if len(rows):
         found["host-sync"] = tuple(
-            (base + int(timeline.ts[r]), int(timeline.dur[r]), _under(timeline, launches, int(r)))
+            (int(timeline.ts[r]), int(timeline.dur[r]), _under(timeline, launches, int(r)))
             for r in rows.tolist()
         )
     return found
@@ -463,20 +463,20 @@ def _evidence(
 
 def _copy_text(timeline: Timeline, row: int) -> str:
     size = int(timeline.size[row])
-    return timeline.names[timeline.name[row]] + (f", {size / 1e6:.1f} MB" if size > 0 else "")
+    return _name(timeline, row) + (f", {size / 1e6:.1f} MB" if size > 0 else "")
 
 
 def _owner(timeline: Timeline, launches: Launches, at: int) -> str:
     """The event of the launching threads that begins at a time."""
     low, high = np.searchsorted(timeline.ts, [at, at + 1])
     rows = [r for r in range(int(low), int(high)) if launches.host[r] or timeline.cat[r] == Cat.OVERHEAD]
-    return str(timeline.names[timeline.name[rows[0]]]) if rows else "no event on the launching threads"
+    return _name(timeline, rows[0]) if rows else "no event on the launching threads"
 
 
 def _under(timeline: Timeline, launches: Launches, row: int) -> str:
     """A call and the operator it lies in."""
     at, thread = int(timeline.ts[row]), timeline.thread[row]
-    call = str(timeline.names[timeline.name[row]])
+    call = _name(timeline, row)
     first = int(np.searchsorted(timeline.ts, at - 50_000_000))
     inside = np.flatnonzero(
         (timeline.thread[first:row] == thread)
@@ -485,8 +485,11 @@ def _under(timeline: Timeline, launches: Launches, row: int) -> str:
     )
     if not len(inside):
         return call
-    owner: str = timeline.names[timeline.name[first + int(inside[0])]]
-    return f"{call} in {owner}"
+    return f"{call} in {_name(timeline, first + int(inside[0]))}"
+
+
+def _name(timeline: Timeline, row: int) -> str:
+    return timeline.names[int(timeline.name[row])]
 
 
 def _integrity(

@@ -154,7 +154,7 @@ def judge_data(study: Study) -> Verdict | None:
         says=lambda ms, step: f"the loader keeps the GPU waiting {ms} of each {step} step{how[0]}",
         fine="the loader keeps up",
         remedy=how[1],
-        verify="wellfed ab 'CMD before' 'CMD after'",
+        verify="wellfed trace after.json.gz",
     )
 
 
@@ -191,7 +191,7 @@ def judge_dispatch(study: Study) -> Verdict | None:
         ),
         fine="the host keeps the queue filled",
         remedy='capture the step in a CUDA graph, or torch.compile(mode="reduce-overhead")',
-        verify="wellfed ab 'CMD eager' 'CMD graphed'",
+        verify="wellfed trace after.json.gz",
         risk="safe",
         also=("launch-call", "launch-latency"),
     )
@@ -224,7 +224,7 @@ def judge_sync(study: Study) -> Verdict | None:
         says=lambda ms, step: f"waits of the host for results leave the GPU idle {ms} of each {step} step",
         fine="no wait of the host that costs the GPU time",
         remedy="read results every n steps instead of each; torch.cuda.set_sync_debug_mode('warn') names the lines",
-        verify="wellfed ab 'CMD before' 'CMD after'",
+        verify="wellfed trace after.json.gz",
     )
 
 
@@ -266,7 +266,7 @@ def judge_pageable(study: Study) -> Verdict | None:
         says=lambda ms, step: f"copies from pageable memory{rate} take {ms} of each {step} step{link}",
         fine="pageable copies cost next to nothing",
         remedy="pin_memory=True in the DataLoader and .to(device, non_blocking=True)",
-        verify="wellfed ab 'CMD before' 'CMD after'",
+        verify="wellfed trace after.json.gz",
     )
     overlapped = study.cures.get("pageable-copy/overlapped")
     if verdict.verdict != "finding" or overlapped is None or verdict.gain is None:
@@ -292,7 +292,7 @@ def _host_rule(cause: str, fine: str, text: str, remedy: str) -> Rule:
             says=lambda ms, step: f"{text} {ms} of each {step} step",
             fine=fine,
             remedy=remedy,
-            verify="wellfed ab 'CMD before' 'CMD after'",
+            verify="wellfed trace after.json.gz",
         )
 
     return judge
@@ -413,10 +413,10 @@ def judge_comm(study: Study) -> Verdict | None:
     budget = study.rank.step_budget
     if study.rank.budget is None:
         return None
-    if budget is None:
-        return _unjudged("no-steps", "no steps: the share of exposed communication in a step is not known")
     if not study.rank.comm_ns:
         return Verdict(code="", name="", verdict="pass", message="no communication in the trace")
+    if budget is None:
+        return _unjudged("no-steps", "no steps: the share of exposed communication in a step is not known")
     part = budget.exposed_comm_ns / budget.span_ns if budget.span_ns else 0.0
     if part < HIDDEN_SHARE:
         return Verdict(
@@ -472,7 +472,9 @@ def _idle_finding(
                 study, cause, study.evidence.get(cause, ()), sum(idle.get(c, 0) for c in (cause, *also))
             )
         return Verdict(code="", name="", verdict="pass", message=fine)
-    return _finding(study, cause, cure, says=says, fine=fine, remedy=remedy, verify=verify, risk=risk)
+    return _finding(
+        study, cause, cure, says=says, fine=fine, remedy=remedy, verify=verify, risk=risk, also=also
+    )
 
 
 def _finding(
@@ -485,9 +487,15 @@ def _finding(
     remedy: str,
     verify: str,
     risk: Any = "safe",
+    also: Sequence[str] = (),
 ) -> Verdict:
     step, after = cure.before[1], cure.after[1]
     saved = max(step - after, 0.0)
+    if also:
+        # A faster host reaches whatever it waits for sooner, so this cure can save more than was its own
+        # fault; it is charged with its own part only.
+        idle = study.unprofiled[1].idle
+        saved = min(saved, sum(idle.get(c, 0.0) for c in (cause, *also)))
     gain = _gain(cure)
     part = saved / step if step else 0.0
     # certain only to the extent that the least it can save is something

@@ -49,7 +49,7 @@ CATEGORIES: dict[str, Cat] = {
 _EXACT_LIMIT_US = 2.0**43
 """Below 2^43 us a double still tells ns apart (its half step is 0.49 ns); above, the digits are read."""
 _START = re.compile(rb'\{\s*"ph"\s*:')
-_START_ANY = re.compile(rb'(?:^|(?<=[,\[])\s*)\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args)"\s*:')
+_START_ANY = re.compile(rb'(?:^|(?<=[,\[]))\s*\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args)"\s*:')
 _MORE = re.compile(rb"\s*,\s*\{")
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}]', re.DOTALL)
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')

@@ -14,6 +14,8 @@ from typing import Any
 from wellfed.model import WellfedError
 
 WINDOW_BYTES = 8 << 20
+BITE_BYTES = 16 << 10
+"""Packed bytes unpacked at a time: a damaged bite is lost whole."""
 BOMB_RATIO = 300
 """Kineto JSON packs 10:1 to 50:1; past this ratio and BOMB_FLOOR bytes it is not an event file."""
 BOMB_FLOOR = 512 << 20
@@ -68,7 +70,7 @@ class Source:
 
 
 class _PartialGzip:
-    """gzip that hands out everything before the damage: members one after another, one MiB of input at a time."""
+    """gzip that hands out everything before the damage: members one after another, a bite of input at a time."""
 
     def __init__(self, file: io.BufferedReader) -> None:
         from isal import isal_zlib
@@ -85,7 +87,7 @@ class _PartialGzip:
         out: list[bytes] = []
         room = size
         while room > 0:
-            data = self._engine.unconsumed_tail or self._file.read(1 << 20)
+            data = self._engine.unconsumed_tail or self._file.read(BITE_BYTES)
             if not data:
                 if not self._engine.eof and not self._fresh:
                     self._error = EOFError("the gzip stream ends early")
@@ -103,7 +105,7 @@ class _PartialGzip:
             out.append(piece)
             room -= len(piece)
             if self._engine.eof:
-                rest = self._engine.unused_data.lstrip(b"\0") or self._file.read(1 << 20)
+                rest = self._engine.unused_data.lstrip(b"\0") or self._file.read(BITE_BYTES)
                 self._engine = self._new()
                 self._fresh = True
                 if not rest:
