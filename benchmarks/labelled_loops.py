@@ -232,6 +232,57 @@ def gemms(*, size: int, count: int, item: bool = False) -> Step:
     return step
 
 
+def mlp_training(
+    *, width: int, depth: int, batch: int, h2d: str, item: bool = False, graph: bool = False
+) -> Step:
+    """A plain MLP on vectors that lie on the host (`h2d`: resident, pageable, pinned), one stream."""
+    torch.manual_seed(0)
+    layers: list[nn.Module] = []
+    for _ in range(depth):
+        layers += [nn.Linear(width, width), nn.ReLU()]
+    model = nn.Sequential(*layers).to(DEVICE)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True, capturable=graph)
+    host = [torch.randn(batch, width) for _ in range(3)]
+    if h2d == "pinned":
+        host = [x.pin_memory() for x in host]
+    static = torch.randn(batch, width, device=DEVICE)
+    state = {"k": 0}
+    sink: list[float] = []
+
+    def body(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = model(x).square().mean()
+        optimizer.zero_grad(set_to_none=False)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    captured = torch.cuda.CUDAGraph()
+    if graph:
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                body(static)
+        torch.cuda.current_stream().wait_stream(side)
+        with torch.cuda.graph(captured):
+            body(static)
+
+    def step() -> None:
+        if graph:
+            captured.replay()
+            return
+        state["k"] += 1
+        x = static
+        if h2d != "resident":
+            x = host[state["k"] % 3].to(DEVICE, non_blocking=h2d == "pinned")
+        loss = body(x)
+        if item:
+            sink.append(loss.item())
+
+    return step
+
+
 def vit_inference(*, batch: int, graph: bool, h2d: str = "none") -> Step:
     """A transformer encoder served at a small batch, with the input copied or not."""
     torch.manual_seed(0)
@@ -323,6 +374,53 @@ LOOPS: dict[str, dict[str, Any]] = {
         "ill": "host-sync",
         "sick": lambda: gemms_sync(item=True),
         "cured": lambda: gemms_sync(item=False),
+    },
+    # -- held out: made after the constants of the model were set, never looked at while setting them
+    "held_data_heavy": {
+        "ill": "data-wait",
+        "sick": lambda: gpt_training(layers=8, batch=16, workers=0, cpu_ms=8.0),
+        "cured": lambda: gpt_training(layers=8, batch=16, workers=14, cpu_ms=8.0),
+    },
+    "held_data_two_workers": {
+        "ill": "data-wait",
+        "sick": lambda: gpt_training(layers=6, batch=8, workers=2, cpu_ms=8.0),
+        "cured": lambda: gpt_training(layers=6, batch=8, workers=12, cpu_ms=8.0),
+    },
+    "held_mlp_eager": {
+        "ill": "launch-bound",
+        "sick": lambda: mlp_training(width=512, depth=24, batch=256, h2d="resident"),
+        "cured": lambda: mlp_training(width=512, depth=24, batch=256, h2d="resident", graph=True),
+    },
+    "held_decode_batch": {
+        "ill": "launch-bound",
+        "sick": lambda: decode(layers=20, width=2560, batch=4, passes=5, graph=False),
+        "cured": lambda: decode(layers=20, width=2560, batch=4, passes=5, graph=True),
+    },
+    "held_vit_16": {
+        "ill": "launch-bound",
+        "sick": lambda: vit_inference(batch=16, graph=False),
+        "cured": lambda: vit_inference(batch=16, graph=True),
+    },
+    "held_pageable_mlp": {
+        "ill": "pageable-copy",
+        "sick": lambda: mlp_training(width=4096, depth=8, batch=8192, h2d="pageable"),
+        "cured": lambda: mlp_training(width=4096, depth=8, batch=8192, h2d="pinned"),
+    },
+    "held_pageable_small_mlp": {
+        "ill": "pageable-copy",
+        "sick": lambda: mlp_training(width=2048, depth=4, batch=16384, h2d="pageable"),
+        "cured": lambda: mlp_training(width=2048, depth=4, batch=16384, h2d="pinned"),
+    },
+    "held_healthy_mlp": {
+        "ill": None,
+        "sick": lambda: mlp_training(width=4096, depth=8, batch=8192, h2d="resident", item=True),
+        "cured": None,
+    },
+    "held_healthy_vit": {"ill": None, "sick": lambda: vit_inference(batch=256, graph=False), "cured": None},
+    "held_healthy_wide_gpt": {
+        "ill": None,
+        "sick": lambda: gpt_training(layers=8, width=1280, batch=8, item=1),
+        "cured": None,
     },
     "two_ills": {
         "ill": "data-wait",
