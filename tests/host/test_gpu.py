@@ -14,7 +14,7 @@ from wellfed.host.nvml import QUERIES
 from wellfed.host.nvml_answers import NVML_FIELDS
 from wellfed.host.recorded import RecordedHost, host_of
 from wellfed.model import Machine
-from wellfed.model.machine import Gpu
+from wellfed.model.machine import Gpu, GpuProcess
 
 PCI = "/sys/bus/pci/devices"
 
@@ -163,6 +163,7 @@ def test_nvml() -> None:
     assert found.gaps["gpus[0].retired_pending"].startswith("unsupported")
     assert found.gaps["gpus[0].sm_app_mhz"].startswith("unsupported")
     assert found.gaps["gpus[0].memory_temperature_c"].startswith("denied")
+    assert found.gpus[0].processes == (GpuProcess(pid=7, name="python3"),)
 
 
 def test_nvml_without_mig_or_fabric() -> None:
@@ -463,10 +464,10 @@ def test_no_external_entity_is_loaded(tmp_path: Any) -> None:
 
 def test_matrix_and_links_complete_the_xml() -> None:
     topo = "\tGPU0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \t0-3\t1\t\tN/A\n"
-    nvlink = "GPU 0: A (UUID: GPU-0)\n\t Link 0: 25 GB/s\n\t Link 1: <inactive>\n"
+    nvlink = "GPU 0: A (UUID: GPU-0)\n\t Link 0: 25 GB/s\n\t Link 1: 25 GB/s\n\t Link 2: <inactive>\n"
     (gpu,) = of_xml(xml(gpu_xml()), **{"nvidia-smi-topo": topo, "nvidia-smi-nvlink": nvlink}).gpus
     assert (gpu.cpu_affinity, gpu.numa_node) == ((0, 1, 2, 3), 1)
-    assert (gpu.nvlinks_active, gpu.nvlinks_total) == (1, 2)
+    assert (gpu.nvlinks_active, gpu.nvlinks_total) == (2, 3)
 
 
 # --- the driver's folder, and the bare bus

@@ -116,6 +116,9 @@ def test_default_route() -> None:
     reject = f"{ZERO} 00 {ZERO} 00 {ZERO} ffffffff 00000001 00000000 00200200 lo\n"
     default = f"{ZERO} 00 {ZERO} 00 fe8{ZERO[:29]} 00000400 00000001 00000000 00000003 ib0\n"
     assert route(ROUTES, reject + default) == {"ib0"}
+    narrow = default.replace(f"{ZERO} 00", f"{ZERO} 60", 1).replace("ib0", "ib1")
+    assert route(None, narrow) == frozenset()
+    assert route(None, default.replace("ib0", "lo")) == frozenset()
     assert route(two, reject + default) == {"b"}
 
 

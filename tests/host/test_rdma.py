@@ -35,12 +35,13 @@ def port(base: str, **changes: str) -> dict[str, Any]:
 
 
 def test_a_port() -> None:
-    place = "/sys/devices/pci0000:17/0000:1a:00.0/infiniband/mlx5_0"
+    device = "/sys/devices/pci0000:17/0000:17:01.0/0000:1a:00.0"
+    place = f"{device}/infiniband/mlx5_0"
     files = {
         f"{IB}/mlx5_0": Link(place),
         f"{place}/device": Link("../.."),
-        "/sys/bus/pci/devices/0000:1a:00.0": Link("/sys/devices/pci0000:17/0000:1a:00.0"),
-        "/sys/devices/pci0000:17/0000:1a:00.0/numa_node": "1",
+        "/sys/bus/pci/devices/0000:1a:00.0": Link(device),
+        f"{device}/numa_node": "1",
         f"{place}/fw_ver": "28.41.1000",
         f"{place}/board_id": "MT_0000000838",
     }
@@ -76,6 +77,15 @@ def test_a_port() -> None:
 def test_a_counter_in_both_folders_is_added_up() -> None:
     found = look(port(f"{IB}/efa_0/ports/1", **{"hw_counters/link_downed": "4"}))
     assert found.rdma[0].link_downed == 5
+
+
+def test_the_node_of_a_tree_without_links() -> None:
+    assert (
+        look({f"{IB}/efa_0/device/numa_node": "1", f"{IB}/efa_0/ports/1/state": "4: ACTIVE"})
+        .rdma[0]
+        .numa_node
+        == 1
+    )
 
 
 def test_unknown_is_none() -> None:

@@ -141,6 +141,9 @@ def test_torch_of_other_builds() -> None:
     cpu = look({f"{SITE}/torch/version.py": "__version__ = '2.5.1+cpu'\ncuda = None\nhip = None\n"})
     assert (cpu.software.torch, cpu.software.torch_cuda) == ("2.5.1+cpu", None)
     assert cpu.gaps["software.torch_cuda"].startswith("unsupported")
+    none = look()
+    assert none.gaps["software.torch"].startswith("missing")
+    assert none.gaps["software.torch_cuda"].startswith("missing")
     bare = look(packages("torch-2.5.1.dist-info"))
     assert (bare.software.torch, bare.software.torch_cuda) == ("2.5.1", None)
 
@@ -203,6 +206,7 @@ def test_daemons_on_a_host() -> None:
 def test_a_container_proves_no_absence() -> None:
     found = look(processes("bash", "python", "nvidia-cuda-mps"))
     assert (found.software.mps_running, found.software.persistenced_running) == (True, None)
+    assert found.gaps["software.persistenced_running"].startswith("denied")
     assert "container" in found.gaps["software.persistenced_running"]
     passed = look({**processes("bash"), "/run/nvidia-persistenced/socket": ""})
     assert passed.software.persistenced_running is True

@@ -212,7 +212,7 @@ def _from_lspci(reading: Reading) -> list[Fact]:
     buses = {told["secondary"]: address for address, told in listed.items() if told["secondary"]}
     chosen: set[str] = set()
     for address, told in listed.items():
-        if told["class_code"] and _lspci_matters(told):
+        if _lspci_matters(told):
             chosen.update(_lspci_path(address, buses))
     devices = [
         {"address": address, "parent": buses.get(address[:-5]), "local_cpus": None}
