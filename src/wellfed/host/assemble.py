@@ -1,6 +1,8 @@
 """Facts to a Machine. Readers are found by folder: every `host/<name>.py` with a function `read_<name>`."""
 
+import errno
 import importlib
+import os
 import pkgutil
 import re
 from collections.abc import Callable, Iterable
@@ -69,7 +71,8 @@ def assemble(facts: Iterable[Fact], gaps: dict[str, str] | None = None) -> Machi
 
 def _why(fact: Fact) -> str:
     where = f"`{fact.source}`" if fact.source else "no source"
-    return f"{fact.status}: {where}" + (f" ({fact.detail})" if fact.detail else "")
+    more = fact.detail if fact.detail != os.strerror(errno.ENOENT) else None  # `missing` says that already
+    return f"{fact.status}: {where}" + (f" ({more})" if more else "")
 
 
 def split_key(key: str) -> list[str | int]:
