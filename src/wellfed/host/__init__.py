@@ -6,11 +6,17 @@
     record(host, "box.tar")
 """
 
+from typing import TYPE_CHECKING
+
 from wellfed.host.assemble import look
 from wellfed.host.door import COMMANDS, PROBES, Command, Host, Reading
 from wellfed.host.live import LiveHost
 from wellfed.host.recorded import host_of, open_recorded
-from wellfed.host.recorder import RecordSummary, record
+
+if TYPE_CHECKING:
+    import os
+
+    from wellfed.host.recorder import RecordSummary
 
 __all__ = [
     "COMMANDS",
@@ -18,7 +24,6 @@ __all__ = [
     "Command",
     "Host",
     "Reading",
-    "RecordSummary",
     "host_of",
     "look",
     "open_host",
@@ -30,3 +35,13 @@ def open_host(spec: str | None) -> Host:
     """This machine for None, else the recorded one in a tar (`.tar`, `.gz`, `.bz2`, `.xz`), a procfs `.ttar`
     or a folder. Raises WellfedError when that holds no host."""
     return LiveHost() if spec is None else open_recorded(spec)
+
+
+def record(
+    host: Host, path: "str | os.PathLike[str]", *, redact: bool = True, now: str | None = None
+) -> "RecordSummary":
+    """Save all that can be seen of a host as a tar (`recorder.py`). Redaction and its patterns are loaded here
+    and not at the top: looking at a machine must not pay for them."""
+    from wellfed.host.recorder import record as write
+
+    return write(host, path, redact=redact, now=now)
