@@ -1,5 +1,7 @@
 """Names, addresses and secrets go; numbers, versions, kernels and paths of the kernel stay."""
 
+import time
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -37,6 +39,12 @@ STAYS = [
     "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off_kernel",
     "Cijk_Ailk_Bljk_HHS_BH_MT128x128x32_MI32x32x8x1_SN_1LDSB0_APM1",
     "triton_poi_fused__to_copy_add_mul_native_layer_norm_backward_0",
+    "fmhaSm100aKernel_QkvE4m3OBfloat16H64PagedKvCausalP16VarSeqQ128Kv128PersistentContext",
+    "SubTensorOpWithCastTensor1d",
+    "Icmp6InGroupMembReductions",
+    "/volumes/kubernetes.io~secret/x",
+    "7f00 default anon=3 dirty=3 N0=2 N1=1 kernelpagesize_kB=4",
+    "Vector table: BAR=4 offset=00000000",
     # hardware and the kernel's own paths
     "NVIDIA H200",
     "NVIDIA A100-SXM4-80GB",
@@ -79,6 +87,7 @@ GOES = {
     "aa:bb:cc:dd:ee:ff": "mac-1",
     "80:00:00:48:fe:80:00:00:00:00:00:00:50:6b:4b:03:00:cc:6b:c8": "mac-1",
     "e41d:2d03:0012:3456": "guid-1",
+    "(NodeGUID=0200:00ff:fe00:0000 Port1State=4)": "(NodeGUID=guid-1 Port1State=4)",
     "Node GUID: 0x506b4b0300cc6bc8": "Node GUID: serial-1",
     "GPU-12345678-1234-1234-1234-123456789abc": "GPU-uuid-1",
     "GPU 0: NVIDIA H200 (UUID: GPU-12345678": "GPU 0: NVIDIA H200 (UUID: GPU-uuid-1",
@@ -144,6 +153,23 @@ def test_redacting_twice_is_redacting_once(text: str) -> None:
 def test_redacting_any_text_twice_is_redacting_it_once(text: str) -> None:
     once = Redactor().text(text)
     assert Redactor().text(once) == once
+
+
+HOSTILE = [
+    "a", "A", "A_", "1", "1.", "a:", "ab1", "token", "token:", "/home/", "a@", "a.", "bearer ", "serial", "serial:", "eyJa.", "://",
+    " ", "\n", "'", "\\", "GPU-12345678-", "12345678-1234-", "aB3", "aB3/", "version ", "a_1.", "eui.a", "nvme-", "-", "password=",
+    "AB=x ", "AB=x\0", "AB=x\n", '"AB": "x" ', "-----BEGIN PRIVATE KEY-----",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_hostile_text_takes_no_longer_than_other_text(piece: str) -> None:
+    redactor = Redactor()
+    for text in (piece * (60_000 // len(piece)), "AB_C= " + piece * (60_000 // len(piece)) + "_1"):
+        start = time.process_time()
+        redactor.learn(text)
+        redactor.text(text)
+        assert time.process_time() - start < 3, "some pattern goes over the text once for each character"
 
 
 def test_one_name_has_one_pseudonym() -> None:

@@ -16,7 +16,9 @@ PSEUDONYM = re.compile(
 )
 """What redaction puts in place of a name. Redacting it again changes nothing."""
 
-_SENSITIVE = re.compile(r"TOKEN(?!IZERS)|SECRET|PASS|PWD|CRED|AUTH|COOKIE|SIGN|SESSION|(?:^|_)KEY|PRIVATE")
+_SENSITIVE = re.compile(
+    r"TOKEN(?!IZERS)|SECRET|PASS|PWD|CRED|AUTH|COOKIE|SIGN|SESSION|(?:^|_)KEY|PRIVATE|(?:^|_)PIN(?:$|_)"
+)
 
 _PERFORMANCE = re.compile(
     r"(?:NCCL|RCCL|TORCH|TORCHINDUCTOR|TORCHDYNAMO|PYTORCH|CUDA|CUDNN|CUBLAS|CUBLASLT|NVIDIA|NVTE|NVSHMEM|TRITON"

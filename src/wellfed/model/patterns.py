@@ -11,7 +11,7 @@ TOKEN = re.compile(
 BEARER = re.compile(r"\b(bearer|basic|token)(\s+)(?=[^\s]*\d)[\w.~+/-]{8,}=*", re.IGNORECASE)
 URL_LOGIN = re.compile(r"(?<=://)[^\s/@:\"']+(?::[^\s/@\"']*)?(?=@)")
 NAMED_SECRET = re.compile(
-    r"((?<![A-Za-z0-9])-{0,2}[\w.-]{0,40}?(?:token|secret|passwo?r?d|passwd|pwd|passphrase|api[_-]?key|access[_-]?key"
+    r"((?<![\w.-])[\w.-]*?(?:token|secret|passwo?r?d|passwd|pwd|passphrase|api[_-]?key|access[_-]?key"
     r"|private[_-]?key|account[_-]?key|signing[_-]?key|credentials?|cookie|authorization|username)"
     r"(?:[\"']?\s*[:=]\s*|(?<=[a-z])\s(?=\S))(?:[\"'](?=[^\"'\n]*[\"']))?)"
     r"((?:bearer|basic)\s+[^\s\"',;&}]+|[^\s\"',;&}\]]+)",
@@ -35,19 +35,19 @@ VERSION_BEFORE = re.compile(
 )
 MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,}(?![\w-])")
 SERIAL = re.compile(
-    r"((?:serial(?:[ _-]?(?:number|num|no))?|pdi|guid)[\"']?\s*[:=>]\s*[\"']?)((?=[\w./-]*\d)[A-Za-z0-9][\w./-]{3,})",
+    r"((?:serial(?:[ _-]?(?:number|num|no))?|pdi|guid)[\"']?\s*[:=>]\s*[\"']?)((?=[\w./-]{0,40}\d)[A-Za-z0-9][\w./-]{3,})",
     re.IGNORECASE,
 )
-DISK_ID = re.compile(r"\b(?:eui|naa|t10|wwn|nvme)[.-](?:0x)?(?=[\w.-]*\d)[0-9A-Za-z][\w.-]{9,}")
+DISK_ID = re.compile(r"\b(?:eui|naa|t10|wwn|nvme)[.-](?:0x)?(?=[\w.-]{0,40}\d)[0-9A-Za-z][\w.-]{9,}")
 HOME = re.compile(
-    r"((?:/|\\)(?:home|homes|Users)(?:/|\\)|/tmp/torchinductor_|~(?=[a-z]))([^\s/\\\"':;,<>()]+)"
+    r"((?:/|\\)(?:home|homes|Users)(?:/|\\)|/tmp/torchinductor_|(?<![\w.~])~(?=[a-z]))([^\s/\\\"':;,<>()]+)"
 )
 HEX = re.compile(r"(?<![0-9A-Za-z])[0-9a-fA-F]{32,}(?![0-9A-Za-z])")
 WORD = re.compile(r"(?<![\w+/=-])[\w+/-]{24,}={0,2}(?![\w+/-])")
-TRACE_FILE = re.compile(r"([A-Za-z][\w.-]*?)_\d+\.\d{10,}\.pt\.trace\.json")
+TRACE_FILE = re.compile(r"(?<![\w.-])([A-Za-z][\w.-]{0,80}?)_\d{1,10}\.\d{10,20}\.pt\.trace\.json")
 
 _ENV_NAME = r"[A-Z][A-Z0-9_]+"
-ENV_LINE = re.compile(rf"^((?:export |declare -x )?)({_ENV_NAME})=(.*?)(?=\s+{_ENV_NAME}=|\r?$|\0)", re.M)
+ENV_LINE = re.compile(rf"^((?:export |declare -x )?)({_ENV_NAME})=(.*?)(?=\s{_ENV_NAME}=|\r?$|\0)", re.M)
 ENV_WORD = re.compile(rf"(?<![\w./?&-])({_ENV_NAME})=(\"[^\"]*\"|'[^']*'|[^\s\0\"'`]+)")
 ENV_JSON = re.compile(
     rf"((?:\\?\")({_ENV_NAME})(?:\\?\")\s*:\s*\\?\")((?:[^\"\\]|\\[^\"])*)(?=\\?\"|$)"
@@ -60,7 +60,7 @@ DUMP_LINES = 4
 _PUBLIC_NAMES_TEXT = """
     NAME ID ID_LIKE VERSION VERSION_ID VERSION_CODENAME PRETTY_NAME UBUNTU_CODENAME VARIANT VARIANT_ID PLATFORM_ID
     CPE_NAME BUILD_ID DRIVER PCI_CLASS PCI_ID PCI_SUBSYS_ID PCI_SLOT_NAME MODALIAS MAJOR MINOR DEVNAME DEVTYPE
-    INTERFACE IFINDEX DISKSEQ BOOT_IMAGE UUID PARTUUID LABEL PARTLABEL
+    INTERFACE IFINDEX DISKSEQ PARTN BOOT_IMAGE UUID PARTUUID LABEL PARTLABEL
 """
 PUBLIC_NAMES = frozenset(_PUBLIC_NAMES_TEXT.split())
 """Names that os-release, uevent files and the kernel command line give to public facts: not environment."""

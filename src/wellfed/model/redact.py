@@ -155,13 +155,13 @@ class Redactor:
         text = p.BEARER.sub(rf"\1\2{REDACTED}", text)
         text = p.MAIL.sub(self._as("mail"), text)
         text = p.UUID.sub(self._uuid, text)
-        text = p.SERIAL.sub(lambda m: m[1] + self._serial(m[2]), text)
         text = p.DISK_ID.sub(lambda m: self._serial(m[0]), text)
         text = p.HOME.sub(self._home, text)
         if addresses and ":" in text:
             text = p.MAC.sub(self._as("mac"), text)
             text = p.GUID.sub(self._as("guid"), text)
             text = p.IPV6.sub(self._ipv6, text)
+        text = p.SERIAL.sub(lambda m: m[1] + self._serial(m[2]), text)
         if addresses:
             text = p.IPV4.sub(self._ipv4, text)
         text = p.HEX.sub(self._hex, text)
@@ -279,7 +279,10 @@ class Redactor:
         name, value = match[1], match[2]
         tail = value[len(value.rstrip(".,;:)")) :]
         value = value.removesuffix(tail)
-        if name in p.PUBLIC_NAMES or (prose and not is_sensitive(name) and is_harmless(value)):
+        # `BAR=4`, `N0=17`: upper case alone makes no variable of a name.
+        if name in p.PUBLIC_NAMES or (
+            (prose or "_" not in name) and not is_sensitive(name) and is_harmless(value)
+        ):
             return match[0]
         return f"{name}={self._variable(name, value)}{tail}"
 
@@ -398,14 +401,15 @@ def _is_address(text: str) -> bool:
 
 def _is_random(word: str) -> bool:
     """Whether a long word has a stretch that changes between lower case, upper case and digits as often as
-    random letters do. Mangled C++ names change often too; they begin with `_Z`."""
+    random letters do, without a run that reads like a word. Mangled C++ names change often too; they begin
+    with `_Z`."""
     if word.startswith("_Z"):
         return False
     for part in re.split(r"[/_=-]", word):
-        if len(part) < 24:
+        if len(part) < 28:
             continue
         kinds = ["digit" if c.isdigit() else "upper" if c.isupper() else "lower" for c in part]
-        changes = sum(a != b for a, b in itertools.pairwise(kinds))
-        if len(set(kinds)) == 3 and changes >= 0.4 * (len(part) - 1):
+        runs = [len(list(run)) for _, run in itertools.groupby(kinds)]
+        if len(set(kinds)) == 3 and max(runs) <= 8 and len(runs) - 1 >= 0.45 * (len(part) - 1):
             return True
     return False
