@@ -134,6 +134,8 @@ def _judge_item(entry: Entry, scope: Scope, intent: str, item: tuple[str, int] |
     truth = judge(good_for(entry, intent), scope)
     paths = _reads(entry, item) or tuple(scope.looked_at)
     if isinstance(truth, Unknown):
+        if entry.absent and truth.paths and all(is_absent(scope.machine, path) for path in truth.paths):
+            return Outcome(state="not-applicable", item=item, paths=paths, message=entry.absent)
         return Outcome(state="unknown", item=item, paths=paths, lacking=truth.paths)
     if truth:
         return Outcome(state="pass", item=item, paths=paths, message=fill(entry.passed, scope))
@@ -310,7 +312,7 @@ def evidence_of(machine: Machine, path: str) -> Evidence:
     if fact is not None and fact.status != "ok":
         return Evidence(source=fact.source or "machine", at=path, text=gap_of(machine, path) or fact.status)
     if fact is not None and fact.raw and "\n" not in fact.raw and len(fact.raw) <= MAX_TEXT:
-        return Evidence(source=fact.source, at=path, text=fact.raw)
+        return Evidence(source=fact.source, at=path, text=" ".join(fact.raw.split()))
     source = fact.source if fact else _source_above(machine, path)
     value = value_at(machine, path)
     if value is None or (value in ((), {}) and path in OPEN_COLLECTIONS and not was_seen(machine, path)):

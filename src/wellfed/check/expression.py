@@ -18,7 +18,7 @@ from wellfed.model.environment import REDACTED
 
 MAX_CHARS = 1000
 MAX_NODES = 250
-MAX_STEPS = 2_000_000
+MAX_STEPS = 500_000
 """Evaluation steps of one expression: a machine of a recording can be made to look absurdly large."""
 
 OPEN_COLLECTIONS = frozenset(
@@ -94,6 +94,8 @@ def parse(text: str) -> Expression:
     """A checked expression. Raises ExpressionError for anything outside the language."""
     if len(text) > MAX_CHARS:
         raise ExpressionError(f"longer than {MAX_CHARS} characters")
+    if "\\" in text:
+        raise ExpressionError("no backslash: what it means depends on too many quotings")
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -248,6 +250,7 @@ def _place(node: ast.expr, scope: Scope) -> tuple[Any, str]:
             return _seen(getattr(holder, name), f"{path}.{name}", scope)
         case ast.Subscript(value=base, slice=ast.Constant(value=str() | int() as key)):
             holder, path = _place(base, scope)
+            scope.looked_at.pop(path, None)  # the item is the evidence, not all that stands beside it
             if isinstance(holder, Unknown):
                 # An unseen dict: the key's own gap, if there is one, says more than the dict's.
                 return (Unknown(paths=(f"{path}[{key}]",)) if isinstance(key, str) else holder), path
@@ -258,8 +261,7 @@ def _place(node: ast.expr, scope: Scope) -> tuple[Any, str]:
 
 def _name(name: str, scope: Scope) -> tuple[Any, str]:
     if name in scope.bound:
-        value, path = scope.bound[name]
-        return _seen(value, path, scope)
+        return scope.bound[name]
     if name == "intent":
         return scope.intent, ""
     if name in scope.terms:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from wellfed.model import Verdict, WellfedError
+from wellfed.model import Verdict
 
 
 def set_aside(
@@ -21,13 +21,3 @@ def set_aside(
     gone = {verdict.code for verdict in ignored}
     kept = tuple(v for v in verdicts if not (v.verdict == "finding" and v.code in gone))
     return kept, ignored, tuple(code for code in reasons if code not in gone)
-
-
-def require_reason(code: str, reason: object, *, source: str) -> str:
-    """The reason, stripped. Raises WellfedError when there is none."""
-    if isinstance(reason, str) and reason.strip():
-        return reason.strip()
-    raise WellfedError(
-        f"{source}: the ignore of {code} has no reason",
-        hint=f'write why: {code} = "agreed with operations, ticket 123"',
-    )

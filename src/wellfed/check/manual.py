@@ -80,9 +80,7 @@ def rule(code: str, name: str, *, layer: str, **facts: Any) -> Callable[[F], F]:
     fields of Manual that are no prose: severity, risk, reversible, trust, intents, blocks, gain."""
 
     def decorate(function: F) -> F:
-        manual = manual_from_text(
-            inspect.cleandoc(function.__doc__ or ""), code=code, name=name, layer=layer, **facts
-        )
+        manual = manual_from_text(function.__doc__ or "", code=code, name=name, layer=layer, **facts)
         function.manual = manual  # type: ignore[attr-defined]
         return function
 
@@ -91,7 +89,7 @@ def rule(code: str, name: str, *, layer: str, **facts: Any) -> Callable[[F], F]:
 
 def manual_from_text(text: str, *, code: str, name: str, layer: str, **facts: Any) -> Manual:
     """A Manual from prose with headings. A missing required heading is our mistake and asserts."""
-    summary, *parts = _HEADING.split(text)
+    summary, *parts = _HEADING.split(inspect.cleandoc(text))
     prose: dict[str, Any] = {
         SECTIONS[heading]: " ".join(body.split())
         for heading, body in zip(parts[::2], parts[1::2], strict=True)
@@ -118,26 +116,6 @@ def sections(manual: Manual) -> list[tuple[str, str]]:
     texts["Sources"] = "; ".join(manual.sources)
     return [(heading, text) for heading, text in texts.items() if text]
 
-
-def markdown(manual: Manual) -> str:
-    """The page as Markdown, with one heading of the second level."""
-    facts = f"`{manual.name}` · layer {manual.layer} · at most {manual.severity} · {_TRUST[manual.trust]}"
-    lines = [f"## {manual.code} {manual.name}", "", f"{manual.summary}", "", facts, ""]
-    for heading, text in sections(manual):
-        if heading == "Sources":
-            lines += ["**Sources.**", "", *(f"- {source}" for source in manual.sources), ""]
-        else:
-            lines += [f"**{heading}.** {text}", ""]
-    if manual.blocks:
-        lines += [f"Explains, when both are found: {', '.join(manual.blocks)}.", ""]
-    return "\n".join(lines).rstrip() + "\n"
-
-
-_TRUST: dict[str, str] = {
-    "read": "the rule was read in the sources named",
-    "measured": "the rule rests on our own measurement",
-    "verified": "the rule was verified in the sources named",
-}
 
 _REVERSIBLE: dict[str, str] = {
     "none": "nothing to undo",

@@ -10,6 +10,7 @@
     severity = "warning"  # or a table severity = "expression": the first that holds, from error down
     finding = "sentence with {expressions}"
     passed = "sentence with {expressions}"
+    absent = "..."        # optional: what is said when the file it reads does not exist: it does not apply then
 
 The remaining keys are the manual page (see `manual.py`). Entries are parsed once per process.
 """
@@ -47,8 +48,9 @@ LAYERS = (
 )
 """The layers of a host, from the firmware up."""
 
-INTENTS = ("training", "latency-serving", "throughput-serving", "benchmark")
-"""What a machine is for; some settings that are right for one are wrong for another."""
+INTENTS = ("training", "inference", "batch-inference", "benchmark")
+"""What a machine is for; what is right for one is wrong for another. `inference` wants short answers, `batch-inference`
+many tokens."""
 
 Collection = Literal["gpus", "nics", "disks", "rdma", "pci", "mounts", "numa"]
 Reversible = Literal["none", "live", "live-nextproc", "reboot", "bios", "driver-reload", "gpu-reset"]
@@ -67,7 +69,9 @@ class GainRow(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class Entry(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One check of a table. `evidence` is the Manual's `trust`; `reads` are the field paths shown as evidence
-    when those that `good` looks at are not the right ones to show."""
+    when those that `good` looks at are not the right ones to show. `nothing` is said when `where` leaves no
+    item, `absent` when the file or device that the check reads is not there (status `missing`): the check
+    then does not apply, rather than being unable to see."""
 
     name: str
     summary: str
@@ -82,6 +86,7 @@ class Entry(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
     each: Collection | None = None
     where: str | None = None
     nothing: str | None = None
+    absent: str | None = None
     applies: tuple[tuple[str, str], ...] = ()
     intent: tuple[str, ...] = ()
     severity: Severity | dict[Severity, str] = "warning"

@@ -10,7 +10,7 @@ from wellfed.model import Ceiling, Machine
 from wellfed.model.machine import Gpu
 from wellfed.model.verdict import SEVERITY_ORDER
 
-_XID = re.compile(r"\bXid\b[^:]*(?:\([^)]*\))?\s*:\s*(\d+)")
+_XID = re.compile(r"\bXid\s*(?:\([^)]*\))?\s*:\s*(\d+)")
 
 GBPS_PER_LANE = {4: 22 / 16, 5: 48 / 16}
 """PCIe generation -> GB/s of a large pinned copy that each lane must bring. 48 GB/s on Gen5 x16 is the limit
@@ -34,15 +34,17 @@ def judge_xids(machine: Machine, ceilings: tuple[Ceiling, ...], intent: str) -> 
     Sources. Azure/azurehpc-health-checks: azure_gpu_xid.nhc@0e0a1ac; leptonai/gpud: xid@4a8de33;
     docs.nvidia.com/deploy/xid-errors
     """
-    lines = machine.kernel.xids
+    nothing, lines = no_items(machine, "gpus"), machine.kernel.xids
     if lines is None:
-        return [Outcome(state="unknown", lacking=("kernel.xids",))]
+        return nothing or [Outcome(state="unknown", lacking=("kernel.xids",))]
     table = rows("xids.toml")
     found: dict[str, int] = {}
     for line in lines:
         match = _XID.search(line)
         if match and match.group(1) in table:
             found[match.group(1)] = found.get(match.group(1), 0) + 1
+    if not found and nothing:
+        return nothing  # but an error of a GPU that is no longer listed is a finding
     if not found:
         said = f"{len(lines)} lines, none of a faulty GPU" if lines else "no GPU error was logged since boot"
         return [Outcome(state="pass", message=said, paths=("kernel.xids",))]
