@@ -11,7 +11,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from wellfed._version import __version__
 
 if TYPE_CHECKING:
     from wellfed.api import WellfedError, check, doctor, inspect, load, measure, save, trace

@@ -18,9 +18,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from wellfed import __version__
-from wellfed.model import Case, Ceiling, Headline, Verdict, WellfedError, decode_case, encode_case
+from wellfed._version import __version__
+from wellfed.model import Case, Ceiling, Headline, Machine, Verdict, WellfedError, decode_case, encode_case
 from wellfed.model.base import replace
 from wellfed.model.verdict import SEVERITY_ORDER
 from wellfed.report import notebook
@@ -59,18 +60,24 @@ def check(
     return _judged("check", looked, judge_machine(looked.machine, intent=intent), ignore)
 
 
-def measure(*, budget_s: float = QUICK_S, progress: Progress | None = None) -> Case:
+def measure(
+    *,
+    budget_s: float = QUICK_S,
+    only: Sequence[str] = (),
+    folder: PathLike | None = None,
+    progress: Progress | None = None,
+) -> Case:
     """Measure the ceilings of this machine in about `budget_s` seconds: memory bandwidth and latency,
-    storage, shared memory, noise. Each has n, spread, a plausible band and a verdict of its own."""
-    from wellfed.bench import measure_quick
+    storage, shared memory, noise. Each has n, spread, a plausible band and a verdict of its own.
 
+    `only` are the ids or benchmarks to measure, `folder` is where storage is measured. What could not be
+    measured is in `machine.gaps`, with the reason. Raises WellfedError for an unknown id."""
     looked = inspect()
     assert looked.machine is not None
-    return replace(
-        looked,
-        made_by=_made_by("measure"),
-        ceilings=measure_quick(looked.machine, budget_s=budget_s, progress=progress),
+    machine, ceilings = _measured(
+        looked.machine, budget_s, progress, only=only, folder=None if folder is None else Path(folder)
     )
+    return replace(looked, made_by=_made_by("measure"), machine=machine, ceilings=ceilings)
 
 
 def trace(
@@ -143,12 +150,10 @@ def doctor(
     assert machine is not None
     ceilings: tuple[Ceiling, ...] = ()
     if host is None and budget_s > 0:
-        from wellfed.bench import measure_quick
-
-        ceilings = measure_quick(machine, budget_s=budget_s, progress=say)
+        machine, ceilings = _measured(machine, budget_s, say)
     say("judging")
     verdicts = judge_machine(machine, ceilings=ceilings, intent=intent)
-    whole = replace(looked, ceilings=ceilings, ranks=read.ranks, warnings=read.warnings)
+    whole = replace(looked, machine=machine, ceilings=ceilings, ranks=read.ranks, warnings=read.warnings)
     judged = _judged("doctor", whole, (*read.verdicts, *verdicts), ignore)
     return replace(judged, headline=headline(judged))
 
@@ -208,7 +213,18 @@ def _promise(verdict: Verdict) -> str:
     gain = verdict.gain
     if gain is None or gain.low is None or gain.high is None:
         return ""
-    return f"; cured, a step is {gain.low:.2g} to {gain.high:.2g} times as fast ({gain.basis})"
+    return f"; cured, a step is {gain.low:.3g} to {gain.high:.3g} times as fast ({gain.basis})"
+
+
+def _measured(
+    machine: Machine, budget_s: float, progress: Progress | None, **which: Any
+) -> tuple[Machine, tuple[Ceiling, ...]]:
+    """The machine, its gaps now with what could not be measured, and its ceilings."""
+    from wellfed.bench import run_benchmarks
+
+    measured = run_benchmarks(machine, budget_s=budget_s, progress=progress, **which)
+    gaps = {f"ceilings[{id}]": reason for id, reason in measured.skipped.items()}
+    return replace(machine, gaps={**machine.gaps, **gaps}), measured.ceilings
 
 
 def _judged(verb: str, case: Case, verdicts: Sequence[Verdict], ignore: Mapping[str, str] | None) -> Case:

@@ -120,11 +120,14 @@ def test_doctor_puts_all_of_it_together(monkeypatch: pytest.MonkeyPatch) -> None
     read = Case(ranks=(RankTrace(rank=0),), verdicts=(DATA_WAIT,))
     said: list[str] = []
     monkeypatch.setattr(api, "trace", lambda paths, **_: read if list(paths) == ["t.json"] else None)
-    monkeypatch.setattr(bench, "measure_quick", lambda machine, **_: ())
+    monkeypatch.setattr(
+        bench, "run_benchmarks", lambda machine, **_: bench.Measured(skipped={"x": "no disk"})
+    )
     monkeypatch.setattr(CHECK_ROOM, "judge_machine", lambda *_, **__: (HOST, BLIND))
     case = wellfed.doctor(traces=["t.json"], progress=said.append)
     assert [v.code for v in case.verdicts] == ["T110", "CPU07", "GPU24"]
     assert case.ranks == read.ranks
+    assert case.machine is not None and case.machine.gaps["ceilings[x]"] == "no disk"
     assert case.headline is not None and case.headline.text.startswith("the loader keeps")
     assert said[0] == "reading traces"
 
@@ -134,6 +137,6 @@ def test_a_recorded_host_is_never_measured(monkeypatch: pytest.MonkeyPatch, tmp_
     from wellfed.host import open_host, record
 
     record(open_host(None), tmp_path / "box.tar")
-    monkeypatch.setattr(bench, "measure_quick", lambda *_, **__: pytest.fail("measured"))
+    monkeypatch.setattr(bench, "run_benchmarks", lambda *_, **__: pytest.fail("measured"))
     case = wellfed.doctor(tmp_path / "box.tar")
     assert case.ceilings == () and case.made_by.startswith("doctor ")

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from wellfed import __version__
+from wellfed._version import __version__
 
 VERBS: dict[str, str] = {
     "doctor": "Look, measure, read traces, and rank what starves the GPUs.",

@@ -41,24 +41,15 @@ def command(quick: bool, only: tuple[str, ...], budget_s: float, folder: Path | 
     Each ceiling comes with its spread, the number of samples, what disturbed it, and a verdict: ok, low (worse
     than such machines usually are), implausible (better than they can be) or noisy.
     """
-    from wellfed import __version__
-    from wellfed.bench import run_benchmarks
-    from wellfed.host import look, open_host
-    from wellfed.model import Case, WellfedError
-    from wellfed.model.base import replace
+    from wellfed import api
+    from wellfed.model import WellfedError
 
     with progress() as say:
-        say("looking at the machine")
-        machine = look(open_host(None))
-        measured = run_benchmarks(machine, budget_s=budget_s, only=only, folder=folder, progress=say)
-    for id, reason in measured.skipped.items():
-        note(f"not measured: {id}: {reason}")
-    if not measured.ceilings:
+        case = api.measure(budget_s=budget_s, only=only, folder=folder, progress=say)
+    assert case.machine is not None
+    for key, reason in case.machine.gaps.items():
+        if key.startswith("ceilings["):
+            note(f"not measured: {key[9:-1]}: {reason}")
+    if not case.ceilings:
         raise WellfedError("nothing could be measured", hint="wellfed measure --dir FOLDER --budget 15")
-    gaps = {f"ceilings[{id}]": reason for id, reason in measured.skipped.items()}
-    case = Case(
-        made_by=f"measure {__version__}",
-        machine=replace(machine, gaps={**machine.gaps, **gaps}),
-        ceilings=measured.ceilings,
-    )
     emit(case, output, kind="measure")

@@ -5,7 +5,7 @@ import click
 from wellfed.cli.common import Output, emit, fail_on_option, output_options
 
 
-@click.command(epilog="Example: wellfed trace trace.json.gz --step-ms 46.4 -o report.html")
+@click.command("trace", epilog="Example: wellfed trace trace.json.gz --step-ms 46.4 -o report.html")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("--rank", "ranks", type=int, multiple=True, metavar="N", help="Only this rank; repeatable.")
 @click.option("--steps", metavar="A:B", help="Only the steps A to B of the trace, counted from 0.")
