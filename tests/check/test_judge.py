@@ -86,7 +86,7 @@ def test_items_fold_into_one_verdict_that_names_the_bad_ones() -> None:
 
 def test_many_alike_are_counted_and_evidence_has_a_cap() -> None:
     verdict = judged(eight(*[450.0] * 8), "GPU05")
-    assert verdict.message == "8 gpus: limited to 450 W of 700 W"
+    assert verdict.message == "8 GPUs: limited to 450 W of 700 W"
     assert len(verdict.evidence) == MAX_EVIDENCE + 1
     assert verdict.evidence[-1].text == "and 4 more facts"
 

@@ -29,16 +29,16 @@ MAX_EVIDENCE = 12
 MAX_NAMED = 4
 MAX_TEXT = 160
 
-THINGS: dict[str, tuple[str, str]] = {
-    "gpus": ("GPU {index}", "no GPU was found on this machine"),
-    "nics": ("{name}", "no network interface was found on this machine"),
-    "disks": ("{name}", "no disk was found on this machine"),
-    "rdma": ("{device}/{port}", "no RDMA port was found on this machine"),
-    "pci": ("{address}", "no PCI device is visible here"),
-    "mounts": ("{path}", "no file system that holds data was found"),
-    "numa": ("node {id}", "no NUMA node was found"),
+THINGS: dict[str, tuple[str, str, str]] = {
+    "gpus": ("GPU {index}", "GPUs", "no GPU was found on this machine"),
+    "nics": ("{name}", "interfaces", "no network interface was found on this machine"),
+    "disks": ("{name}", "disks", "no disk was found on this machine"),
+    "rdma": ("{device}/{port}", "RDMA ports", "no RDMA port was found on this machine"),
+    "pci": ("{address}", "PCI devices", "no PCI device is visible here"),
+    "mounts": ("{path}", "file systems", "no file system that holds data was found"),
+    "numa": ("node {id}", "NUMA nodes", "no NUMA node was found"),
 }
-"""Collection -> what an item is called, and what is said when there is none."""
+"""Collection -> what an item is called, what several are, and what is said when there is none."""
 
 _NUMBERED = {"gpus": "index", "numa": "id"}
 """Collections whose items stand in `where` as numbers; the others stand there by their name."""
@@ -84,7 +84,7 @@ def outcomes_of(entry: Entry, machine: Machine, intent: str) -> Iterable[Outcome
     if nothing:
         return nothing
     judged = _judge_items(entry, scope, intent, getattr(machine, entry.each))
-    return judged or [Outcome(state="not-applicable", message=entry.nothing or THINGS[entry.each][1])]
+    return judged or [Outcome(state="not-applicable", message=entry.nothing or THINGS[entry.each][2])]
 
 
 def no_items(machine: Machine, collection: str) -> list[Outcome]:
@@ -93,7 +93,7 @@ def no_items(machine: Machine, collection: str) -> list[Outcome]:
     if getattr(machine, collection):
         return []
     if was_seen(machine, collection):
-        return [Outcome(state="not-applicable", message=THINGS[collection][1])]
+        return [Outcome(state="not-applicable", message=THINGS[collection][2])]
     return [Outcome(state="unknown", lacking=(collection,))]
 
 
@@ -291,7 +291,7 @@ def _together(machine: Machine, message: str, items: Sequence[tuple[str, int]]) 
     if not items:
         return message
     if len(items) > MAX_NAMED:
-        return f"{len(items)} {items[0][0]}: {message}"
+        return f"{len(items)} {THINGS[items[0][0]][1]}: {message}"
     return f"{', '.join(_label(machine, item) for item in items)}: {message}"
 
 
