@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 from boxes import BOXES, box
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import wellfed.host.assemble as assembling
-from wellfed.host import host_of, look
+from wellfed.host import COMMANDS, PROBES, host_of, look
 from wellfed.host.assemble import assemble, readers, split_key
 from wellfed.model import Fact, Machine
 from wellfed.model.machine import CpuThread
@@ -142,3 +142,28 @@ def test_a_host_with_nothing_has_only_gaps() -> None:
     assert machine.numa == ()
     assert not [gap for gap in machine.gaps if gap.startswith("readers.")]
     assert all(not fact.value for fact in machine.facts.values() if fact.status == "ok")
+
+
+NASTY = st.sampled_from(
+    ["", "\n", "-1", "0-", "999999999999", "max", "\0", "a b c", "0x", "[]", "NaN", "1e9", "{}", "٣", "1" * 400, "é\udcff"]
+) | st.text(max_size=12)  # fmt: skip
+
+
+@settings(max_examples=150)
+@given(st.sampled_from(list(BOXES)), st.data())
+def test_no_content_of_a_file_breaks_a_reader(name: str, data: st.DataObject) -> None:
+    files = BOXES[name]()
+    texts = sorted(path for path, content in files.items() if isinstance(content, str))
+    for path in data.draw(st.lists(st.sampled_from(texts), min_size=1, max_size=8)):
+        files[path] = data.draw(NASTY).encode("utf-8", "surrogateescape")
+    machine = look(host_of(files))
+    assert [gap for gap in machine.gaps.items() if gap[0].startswith("readers.")] == []
+
+
+@given(
+    st.dictionaries(st.sampled_from(list(PROBES)), st.none() | st.integers() | st.text(max_size=3) | st.just({}) | st.just([[]])),
+    st.dictionaries(st.sampled_from(list(COMMANDS)), NASTY.map(lambda text: text.encode("utf-8", "replace").decode())),
+)  # fmt: skip
+def test_no_answer_breaks_a_reader(probes: dict[str, object], commands: dict[str, str]) -> None:
+    machine = look(host_of(BOXES["numa_server"](), probes=probes, commands=commands))
+    assert [gap for gap in machine.gaps.items() if gap[0].startswith("readers.")] == []

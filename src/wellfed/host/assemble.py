@@ -79,7 +79,7 @@ def split_key(key: str) -> list[str | int]:
     """`gpus[0].name` to `["gpus", 0, "name"]`; a bracket that holds no number is a dict key."""
     steps: list[str | int] = []
     for word, bracket in _TOKEN.findall(key):
-        steps.append(int(bracket) if bracket.isdigit() else word or bracket)
+        steps.append(int(bracket) if bracket.isascii() and bracket.isdigit() else word or bracket)
     return steps
 
 

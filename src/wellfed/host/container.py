@@ -3,13 +3,12 @@
 A limit anywhere between the process and the root of the hierarchy binds, so each is looked for along the whole
 path and the tightest counts. Version 2 has one tree, version 1 one for each controller; some machines have both."""
 
-import json
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from wellfed.host.door import Host
-from wellfed.host.parse import cpu_list, fact, first_ok, gap, integer, known
+from wellfed.host.parse import cpu_list, fact, first_ok, gap, integer, json_field, known
 from wellfed.model.fact import Fact
 
 UNLIMITED = -1
@@ -246,13 +245,9 @@ def _pids(host: Host, groups: dict[str, Group]) -> list[Fact]:
 
 def _shm(host: Host) -> list[Fact]:
     reading = host.probe("shm")
-
-    def size(name: str) -> Callable[[str], Any]:
-        return lambda text: json.loads(text)[name]
-
     return [
-        fact("container.shm_bytes", reading, size("size_bytes")),
-        fact("container.shm_free_bytes", reading, size("free_bytes")),
+        fact("container.shm_bytes", reading, json_field("size_bytes")),
+        fact("container.shm_free_bytes", reading, json_field("free_bytes")),
     ]
 
 
@@ -262,15 +257,11 @@ def _shm(host: Host) -> list[Fact]:
 def _rights(host: Host) -> list[Fact]:
     status = host.read("/proc/self/status")
     writable = host.probe("writable")
-
-    def can_write(path: str) -> Callable[[str], Any]:
-        return lambda text: json.loads(text).get(path)
-
     return [
         fact("container.capabilities", status, _capabilities, line="CapEff"),
         fact("container.seccomp", status, _status_number("Seccomp"), line="Seccomp"),
-        fact("container.proc_sys_writable", writable, can_write("/proc/sys")),
-        fact("container.sys_writable", writable, can_write("/sys")),
+        fact("container.proc_sys_writable", writable, json_field("/proc/sys")),
+        fact("container.sys_writable", writable, json_field("/sys")),
     ]
 
 

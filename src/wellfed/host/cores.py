@@ -9,7 +9,7 @@ from typing import Any
 
 from wellfed.host.cpuinfo import CpuInfo
 from wellfed.host.door import Host
-from wellfed.host.parse import cpu_list, cpu_mask, integer, numbered, size_bytes
+from wellfed.host.parse import cpu_list, cpu_mask, integer, numbered, plain, size_bytes
 
 CPU = "/sys/devices/system/cpu"
 NODES = "/sys/devices/system/node"
@@ -171,7 +171,7 @@ def _package_id(host: Host, cpu: int) -> tuple[int, ...] | None:
     if package < 0:
         return None
     outer = (host.read(f"{folder}/{name}").text for name in ("drawer_id", "book_id"))
-    return (*(integer(text) for text in outer if text and text.strip().isdigit()), package)
+    return (*(number for number in map(plain, outer) if number is not None), package)
 
 
 def _by_cpuinfo(info: CpuInfo, *fields: str) -> list[tuple[int, ...]]:
@@ -209,7 +209,7 @@ def _capacities(host: Host, online: tuple[int, ...]) -> dict[int, int]:
     if not online or not host.exists(f"{CPU}/cpu{online[-1]}/cpu_capacity"):
         return {}
     texts = {cpu: host.read(f"{CPU}/cpu{cpu}/cpu_capacity").text for cpu in online}
-    return {cpu: int(text) for cpu, text in texts.items() if text and text.strip().isdigit()}
+    return {cpu: number for cpu, text in texts.items() if (number := plain(text)) is not None}
 
 
 def _kinds(host: Host, online: tuple[int, ...], capacities: dict[int, int]) -> dict[int, str]:
@@ -243,8 +243,10 @@ def _kinds_by_clock(host: Host, online: tuple[int, ...]) -> dict[int, str]:
 
     def clocks(cpu: int) -> tuple[int, int]:
         folder = f"{CPU}/cpu{cpu}/cpufreq"
-        texts = [host.read(f"{folder}/{name}").text or "" for name in ("base_frequency", "cpuinfo_max_freq")]
-        return (int(texts[0]), int(texts[1])) if all(text.isdigit() for text in texts) else (0, 0)
+        base, top = (
+            plain(host.read(f"{folder}/{name}").text) for name in ("base_frequency", "cpuinfo_max_freq")
+        )
+        return (base, top) if base and top else (0, 0)
 
     # Hybrids number their efficiency cores last: equal ends spare hundreds of reads.
     if not online or clocks(online[0]) == clocks(online[-1]):

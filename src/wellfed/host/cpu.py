@@ -9,7 +9,19 @@ from wellfed.host import cpuinfo
 from wellfed.host.cores import CPU, online_cpus, present_cpus, read_threads
 from wellfed.host.cpuinfo import CpuInfo, parse_cpuinfo
 from wellfed.host.door import Host, Reading
-from wellfed.host.parse import cpu_list, fact, first_ok, flag, gap, integer, known, natural, numbered
+from wellfed.host.parse import (
+    cpu_list,
+    fact,
+    first_ok,
+    flag,
+    gap,
+    integer,
+    json_field,
+    known,
+    natural,
+    numbered,
+    plain,
+)
 from wellfed.host.virtual import hypervisor
 from wellfed.model.fact import Fact
 
@@ -41,24 +53,20 @@ def _identity(host: Host, info: CpuInfo, reading: Reading) -> list[Fact]:
     return [
         first_ok(
             (
-                fact("cpu.arch", host.probe("uname"), lambda text: json.loads(text)["machine"]),
+                fact("cpu.arch", host.probe("uname"), json_field("machine")),
                 fact("cpu.arch", host.read("/proc/sys/kernel/arch")),
                 said("arch", cpuinfo.architecture(info)),
             )
         ),
         said("vendor", cpuinfo.vendor(info)),
         said("model_name", cpuinfo.model_name(info)),
-        said("family", _number(info.first("cpu family", "CPU Family"))),
-        said("model", _number(info.first("model"))),
+        said("family", plain(info.first("cpu family", "CPU Family"))),
+        said("model", plain(info.first("model"))),
         said("microcode", info.first("microcode")),
         said("flags", cpuinfo.flags(info)),
         hypervisor(host, info, "cpu.hypervisor"),
         fact("cpu.page_size_bytes", host.probe("page_size"), integer),
     ]
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isdigit() else None
 
 
 def _topology(host: Host, info: CpuInfo) -> list[Fact]:
@@ -176,11 +184,9 @@ def _clocks(host: Host) -> list[Fact]:
             "scaling_max_freq",
         )
     }
-    pairs = [
-        (int(limit.text), int(best.text))
-        for limit, best in zip(files["scaling_max_freq"], files["cpuinfo_max_freq"], strict=True)
-        if (limit.text or "").isdigit() and (best.text or "").isdigit() and limit.text and best.text
-    ]
+    both = zip(files["scaling_max_freq"], files["cpuinfo_max_freq"], strict=True)
+    numbers = [(plain(limit.text), plain(best.text)) for limit, best in both]
+    pairs = [(limit, best) for limit, best in numbers if limit and best]
     return [
         *facts,
         fact("cpu.scaling_driver", host.read(f"{policies[0]}/scaling_driver")),

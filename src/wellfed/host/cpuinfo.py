@@ -2,7 +2,7 @@
 
 import re
 
-from wellfed.host.parse import MAX_CPUS
+from wellfed.host.parse import MAX_CPUS, plain
 from wellfed.model.base import Value
 
 # Implementer and part numbers: Linux, arch/arm64/include/asm/cputype.h.
@@ -74,8 +74,10 @@ def parse_cpuinfo(text: str) -> CpuInfo:
             row = rows.setdefault(int(number.group(1)), {})
             row.update(re.findall(r"(\w+)\s*=\s*(\w+)", value))
             row = rest
-        elif key in ("processor", "cpu number") and value.isdigit() and len(rows) < MAX_CPUS:
-            row = rows.setdefault(int(value), {})
+        elif (
+            key in ("processor", "cpu number") and len(rows) < MAX_CPUS and (cpu := plain(value)) is not None
+        ):
+            row = rows.setdefault(cpu, {})
         elif colon:
             row.setdefault(key, value)
     return CpuInfo(ids=tuple(sorted(rows)), rows=rows, rest=rest)

@@ -1,13 +1,12 @@
 """The kernel: version, command line, the sysctls worth watching, modules, mitigations, log, services."""
 
-import json
 import re
 from collections.abc import Callable
 from typing import Any
 
 from wellfed.host.cpuinfo import parse_cpuinfo
 from wellfed.host.door import Host
-from wellfed.host.parse import bracketed, fact, first_ok, gap, known
+from wellfed.host.parse import bracketed, fact, first_ok, gap, json_field, known
 from wellfed.host.virtual import hypervisor
 from wellfed.model.fact import Fact
 
@@ -91,7 +90,7 @@ def _named(host: Host, name: str, file: str, uname: str, pattern: str) -> Fact:
         (f"/proc/sys/kernel/{file}", str.strip),
         ("/proc/version", match),
     )
-    asked = fact(key, host.probe("uname"), lambda text: json.loads(text)[uname])
+    asked = fact(key, host.probe("uname"), json_field(uname))
     return first_ok(iter((*(fact(key, host.read(path), parse) for path, parse in looks), asked)))
 
 
@@ -126,7 +125,7 @@ def _preemption(host: Host) -> Fact:
         }[found.group() if found else ""]
 
     def from_uname(text: str) -> str | None:
-        return from_version(json.loads(text)["version"])
+        return from_version(str(json_field("version")(text)))
 
     key = "kernel.preemption"
     return first_ok(

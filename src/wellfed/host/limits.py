@@ -1,10 +1,9 @@
 """Resource limits of this process, which is what a job started from here inherits."""
 
-import json
 import re
 
 from wellfed.host.door import Host
-from wellfed.host.parse import fact
+from wellfed.host.parse import fact, json_field
 from wellfed.model.fact import Fact
 
 _ROWS = {
@@ -26,7 +25,7 @@ def _limit(host: Host, name: str, title: str) -> Fact:
     from_proc = fact(key, host.read("/proc/self/limits"), lambda text: _row(text, title), line=title)
     if from_proc.status == "ok":
         return from_proc
-    asked = fact(key, host.probe("limits"), lambda text: _pair(*json.loads(text)[name]))
+    asked = fact(key, host.probe("limits"), lambda text: _pair(*json_field(name)(text)))
     return asked if asked.status == "ok" else from_proc
 
 

@@ -1,5 +1,6 @@
 """Small parsers for what the kernel prints, and the one way to make a Fact from a Reading."""
 
+import json
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -15,7 +16,7 @@ MAX_CPUS = 1 << 16
 def fact(
     key: str, reading: Reading, parse: Callable[[str], Any] = str.strip, *, line: str | None = None
 ) -> Fact:
-    """The fact that `parse` makes of a reading. A ValueError, LookupError or TypeError of `parse` becomes
+    """The fact that `parse` makes of a reading. What `parse` raises for a text it cannot read becomes
     status `error`; None from it becomes `unsupported` (the source is there but does not say). Of a long text
     `line` picks the lines that are kept as evidence: those that hold this word."""
     if reading.status != "ok" or reading.text is None:
@@ -26,7 +27,7 @@ def fact(
     raw = raw[:RAW_CHARS]
     try:
         value = parse(reading.text)
-    except (ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, ArithmeticError) as error:
         detail = f"cannot read {reading.text[:40]!r}: {error}"
         return Fact(key=key, source=reading.source, raw=raw, status="error", detail=detail)
     if value is None:
@@ -56,8 +57,18 @@ def first_ok(facts: Iterable[Fact]) -> Fact:
 
 
 def integer(text: str) -> int:
-    """A decimal or 0x number."""
-    return int(text.strip(), 0) if text.strip().lower().startswith("0x") else int(text.strip())
+    """A decimal or 0x number of at most 64 bits, which is all that a kernel prints."""
+    words = text.strip()
+    value = int(words, 0) if words.lower().startswith("0x") else int(words)
+    if abs(value) >> 64:
+        raise ValueError("more than 64 bits")
+    return value
+
+
+def plain(text: str | None) -> int | None:
+    """A number in ASCII digits that fits 63 bits; None for any other text, and for none."""
+    words = (text or "").strip()
+    return int(words) if words.isascii() and words.isdigit() and len(words) <= 18 else None
 
 
 def natural(text: str) -> int | None:
@@ -132,6 +143,18 @@ def colon_fields(text: str) -> dict[str, str]:
         if colon and key.strip():
             fields.setdefault(key.strip(), value.strip())
     return fields
+
+
+def json_field(name: str) -> Callable[[str], Any]:
+    """Reads one field of a probe's JSON answer. A recording may hold any JSON, so the form is checked."""
+
+    def parse(text: str) -> Any:
+        answer = json.loads(text)
+        if not isinstance(answer, dict):
+            raise ValueError("not an object")
+        return answer[name]
+
+    return parse
 
 
 def numbered(names: Iterable[str], prefix: str) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from wellfed import __version__
+from wellfed._version import __version__
 from wellfed.host.archive import MAX_MEMBER_BYTES, walk
 from wellfed.host.assemble import readers
 from wellfed.host.door import COMMANDS, PROBES, READ_LIMIT, Host, Reading
