@@ -219,7 +219,7 @@ CASES: dict[str, Case] = {
         {"gpus": gpus({"remap_pending": False, "remap_failed": False})},
         "warning",
     ),
-    "GPU11": Case({"gpus": gpus({"retired_pending": True})}, {"gpus": gpus({"retired_pending": False})}, "warning"),
+    "GPU11": Case({"gpus": gpus({"compute_capability": "7.0", "retired_pending": True})}, {"gpus": gpus({"compute_capability": "7.0", "retired_pending": False})}, "warning"),
     "GPU12": Case(
         {"kernel": {"xids": ["[12.5] NVRM: Xid (PCI:0000:0f:00): 79, pid=1, GPU has fallen off the bus."]}},
         {"gpus": gpus({}), "kernel": {"xids": ["NVRM: Xid (PCI:0000:0f:00): 31, pid=48, name=python, MMU Fault"]}},
