@@ -152,6 +152,9 @@ def test_severity_follows_what_is_at_stake() -> None:
     assert judge("MEM02", CASES["MEM02"].bad, "inference").severity == "warning"
     bridged = {"name": "NVIDIA A100-PCIE-40GB", "nvlinks_active": 4, "nvlinks_total": 12}
     assert judge("NVL01", {"gpus": gpus(bridged)}).severity == "info"
+    cloud = {"name": "NVIDIA A10G", "pcie_width": 8, "pcie_width_max": 16}
+    assert judge("PCIE01", {"gpus": gpus(cloud)}).severity == "info"
+    assert judge("PCIE01", {"gpus": gpus({**cloud, "pcie_width": 4})}).severity == "error"
     nvl = {"name": "NVIDIA H100 NVL", "nvlinks_active": 6, "nvlinks_total": 18}
     assert judge("NVL01", {"gpus": gpus(nvl)}).severity == "info"
 

@@ -6,6 +6,10 @@ from wellfed.check.evaluate import Outcome, no_items
 from wellfed.check.manual import rule
 from wellfed.model import Ceiling, Machine
 from wellfed.model.machine import Gpu, PciDevice
+from wellfed.model.verdict import Severity
+
+WIRED_X8 = ("Tesla T4", "NVIDIA A10G")
+"""GPUs that clouds are known to wire with 8 of their 16 lanes (aws-k8s-tester#806)."""
 
 BUSY_PCT = 50
 """Utilisation from which a link has to be at full speed: idle GPUs lower it to save power."""
@@ -21,7 +25,8 @@ def judge_links(machine: Machine, ceilings: tuple[Ceiling, ...], intent: str) ->
     x8 instead of x16, or Gen4 instead of Gen5, is half the bandwidth.
     How it is judged. Fewer lanes than possible is always bad (error). A lower generation is bad only under
     load (utilisation from 50 %), a warning: an idle GPU lowers it by itself, and then the speed is not judged.
-    Some machines wire x8 on purpose; there the finding stays and wants an ignore.
+    Some machines wire x8 on purpose: for T4 and A10G, where clouds are known to, x8 is a note; elsewhere the
+    finding stays and wants an ignore.
     What is known of the gain. In proportion to the lanes, on the share of the step that waits for copies.
     Remedy. reseat the GPU or its riser, check the retimers and the slot's setting in the firmware
     Restore. nothing to undo
@@ -47,7 +52,11 @@ def _judge(machine: Machine, index: int, gpu: Gpu) -> Outcome:
         return Outcome(state="unknown", item=item, paths=paths, lacking=paths[:2])
     if width < best:
         message = f"the link runs x{width} of x{best}: {100 * width // best} % of the bandwidth"
-        return Outcome(state="finding", severity="error", item=item, message=message, paths=paths)
+        by_design = width == 8 and gpu.name in WIRED_X8
+        if by_design:
+            message += " (some clouds wire this GPU so)"
+        severity: Severity = "info" if by_design else "error"
+        return Outcome(state="finding", severity=severity, item=item, message=message, paths=paths)
     return _judge_speed(gpu, item, width, paths)
 
 
