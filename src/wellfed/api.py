@@ -50,7 +50,7 @@ def inspect(host: PathLike | None = None) -> Case:
 def check(
     host: PathLike | None = None, *, intent: str = "training", ignore: Mapping[str, str] | None = None
 ) -> Case:
-    """Judge the machine for `intent` (`training`, `inference`...: `wellfed.check.INTENTS`).
+    """Judge the machine for `intent` (`training`, `latency`...: `wellfed.check.INTENTS`).
 
     `ignore` maps codes to the reason why their findings are set aside; those go to `case.ignored`."""
     from wellfed.check import judge_machine

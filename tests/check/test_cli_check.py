@@ -95,7 +95,7 @@ def test_the_intent_comes_from_the_flag_then_the_file_then_training(run_cli, box
         return verdicts(run_cli("check", "--host", box, "--format", "json").out)["MEM01"]["reason"]
 
     assert reason() is None
-    Path("wellfed.toml").write_text('intent = "inference"\n')
+    Path("wellfed.toml").write_text('intent = "latency"\n')
     assert reason() == "intent"
     flag = run_cli("check", "--host", box, "--format", "json", "--intent", "training")
     assert verdicts(flag.out)["MEM01"]["verdict"] == "pass"

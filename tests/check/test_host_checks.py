@@ -120,10 +120,10 @@ def test_what_does_not_apply_is_said_not_failed(code: str, layer: dict, reason: 
 @pytest.mark.parametrize(
     ("code", "intent", "state"),
     [
-        ("MEM01", "inference", "not-judged"),
-        ("MEM01", "batch-inference", "finding"),
-        ("IRQ07", "inference", "not-judged"),
-        ("STO03", "inference", "not-judged"),
+        ("MEM01", "latency", "not-judged"),
+        ("MEM01", "throughput", "finding"),
+        ("IRQ07", "latency", "not-judged"),
+        ("STO03", "latency", "not-judged"),
     ],
 )
 def test_intents_decide_what_matters(code: str, intent: str, state: str) -> None:
@@ -140,7 +140,7 @@ def test_an_intent_can_have_its_own_limit() -> None:
         }
     }
     assert judge("CPU07", idle).verdict == "pass"
-    assert judge("CPU07", idle, "inference").verdict == "finding"
+    assert judge("CPU07", idle, "latency").verdict == "finding"
 
 
 def test_severity_follows_what_is_at_stake() -> None:
@@ -149,7 +149,7 @@ def test_severity_follows_what_is_at_stake() -> None:
     assert judge("BIOS03", {"gpus": small}).severity == "info"
     assert judge("BIOS03", {"gpus": small, "rdma": [PORT]}).severity == "warning"
     assert judge("GPU10", {"gpus": gpus({"remap_pending": True, "remap_failed": True})}).severity == "error"
-    assert judge("MEM02", CASES["MEM02"].bad, "inference").severity == "warning"
+    assert judge("MEM02", CASES["MEM02"].bad, "latency").severity == "warning"
     bridged = {"name": "NVIDIA A100-PCIE-40GB", "nvlinks_active": 4, "nvlinks_total": 12}
     assert judge("NVL01", {"gpus": gpus(bridged)}).severity == "info"
     cloud = {"name": "NVIDIA A10G", "pcie_width": 8, "pcie_width_max": 16}

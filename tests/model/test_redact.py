@@ -1,5 +1,6 @@
 """Names, addresses and secrets go; numbers, versions, kernels and paths of the kernel stay."""
 
+import gzip
 import time
 
 import msgspec
@@ -335,3 +336,15 @@ MADE_SECRETS = st.one_of(
 @settings(max_examples=200)
 def test_made_up_secrets_go_wherever_they_stand(place: str, secret: str) -> None:
     assert secret not in Redactor().text(place.replace("{}", secret))
+
+
+def test_a_fact_about_the_environment_is_no_environment() -> None:
+    """A host without a recorded environment has a fact of the key `environment`: it keeps its fields."""
+    facts = {
+        "environment": Fact(key="environment", status="missing", source="environ", detail="not recorded"),
+        "environment[A_TOKEN]": Fact(key="environment[A_TOKEN]", value="hunter2secret", raw="hunter2secret"),
+    }
+    public = redact_case(Case(machine=Machine(environment={"A_TOKEN": "hunter2secret"}, facts=facts)))
+    assert public.machine is not None
+    assert public.machine.facts["environment"] == facts["environment"]
+    assert b"hunter2" not in gzip.decompress(encode_case(public))

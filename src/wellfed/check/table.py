@@ -48,8 +48,8 @@ LAYERS = (
 )
 """The layers of a host, from the firmware up."""
 
-INTENTS = ("training", "inference", "batch-inference", "benchmark")
-"""What a machine is for; what is right for one is wrong for another. `inference` wants short answers, `batch-inference`
+INTENTS = ("training", "latency", "throughput", "benchmark")
+"""What a machine is for; what is right for one is wrong for another. `latency` serves short answers, `throughput`
 many tokens."""
 
 Collection = Literal["gpus", "nics", "disks", "rdma", "pci", "mounts", "numa"]

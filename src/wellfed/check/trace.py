@@ -19,7 +19,7 @@ from wellfed.predict.compose import share
 WARNING_SHARE, ERROR_SHARE = 0.05, 0.20
 """Share of the step that a defect takes: a warning, an error (DESIGN)."""
 HIDDEN_SHARE = 0.02
-MODEL_ERROR = 0.12
+MODEL_ERROR = 0.15
 """What the interval is widened by on either side for the replay itself: unprofiled rounds of one loop differ
 by 3 to 20 % on the machine the model was made on, and the medians before and after recording by up to 20 %."""
 TRUST_LIMIT = 20.0

@@ -1,6 +1,6 @@
 """`wellfed.toml`, or `[tool.wellfed]` of `pyproject.toml`: what a project has agreed on.
 
-    intent = "inference"
+    intent = "latency"
     price = 2.5                       # USD an hour for one GPU
 
     [ignore]
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-INTENTS = ("training", "inference", "batch-inference", "benchmark")
+INTENTS = ("training", "latency", "throughput", "benchmark")
 """As `wellfed.check.INTENTS`, which must not be imported for `--help`."""
 
 MAX_BYTES = 1 << 20

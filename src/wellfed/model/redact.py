@@ -310,7 +310,7 @@ def _learn(redactor: Redactor, value: Any, key: str) -> None:
         field = _field(str(value.get("key", ""))) if "status" in value and "key" in value else ""
         for name, item in value.items():
             _learn(redactor, item, field if name == "value" and field else name)
-            if isinstance(item, str) and (key in _ENV_KEYS or _is_variable(name)):
+            if isinstance(item, str) and not _is_fact(value) and (key in _ENV_KEYS or _is_variable(name)):
                 redactor.learn_variable(name, item)
     elif isinstance(value, list | tuple):
         for item in value:
@@ -336,14 +336,19 @@ def _public(redactor: Redactor, value: Any, key: str) -> Any:
     return redactor.text(value, prose=key in _PROSE_KEYS, addresses=not _VERSION_KEYS.search(key))
 
 
+def _is_fact(value: dict[str, Any]) -> bool:
+    return "key" in value and "status" in value
+
+
 def _public_mapping(redactor: Redactor, value: dict[str, Any], key: str) -> dict[str, Any]:
-    is_fact = "key" in value and "status" in value
+    is_fact = _is_fact(value)
     field = _field(str(value["key"])) if is_fact else ""
     out: dict[str, Any] = {}
     for name, item in value.items():
         # The keys of mappings are names of fields or of files, but a GPU may be keyed by its UUID.
         public_name = name if name.isidentifier() else redactor.text(name, addresses=False)
-        if isinstance(item, str) and (key in _ENV_KEYS or _is_variable(name)):
+        # A fact may itself be *about* the environment: its fields are no variables.
+        if isinstance(item, str) and not is_fact and (key in _ENV_KEYS or _is_variable(name)):
             out[public_name] = redactor.environment({name: item})[name]
         elif is_fact and name in ("value", "raw"):
             out[name] = _public_fact(redactor, item, field, str(value["key"]))

@@ -13,7 +13,7 @@ from wellfed.model.timeline import Cat
 
 UNDISTURBED_LAUNCH_NS = 4_600.0
 """Median recorded cudaLaunchKernel on an undisturbed Xeon host (Sapphire Rapids): 4.4 to 4.8 us."""
-PER_EVENT_NS = {"low": 300.0, "expected": 800.0, "high": 1_600.0}
+PER_EVENT_NS = {"low": 150.0, "expected": 800.0, "high": 1_600.0}
 """Cost of one recorded operator or runtime call with record_shapes; a third less without."""
 PER_FRAME_NS = {"low": 200.0, "expected": 400.0, "high": 800.0}
 """Cost of one recorded Python frame (with_stack)."""
@@ -37,7 +37,7 @@ def host_cost(
     event = PER_EVENT_NS[point] * (1.0 if record_shapes else 2.0 / 3.0)
     ratio = max((launch_call_ns or UNDISTURBED_LAUNCH_NS) / UNDISTURBED_LAUNCH_NS, 1.0)
     power = (
-        {"low": 0.5, "expected": 1.0, "high": 1.15}
+        {"low": 0.3, "expected": 1.0, "high": 1.2}
         if current_host
         else {"low": 0.0, "expected": 0.35, "high": 0.8}
     )
