@@ -186,18 +186,25 @@ def headline(case: Case) -> Headline:
     unjudged = sum(
         v.verdict == "not-judged" and v.reason not in ("not-applicable", "intent") for v in case.verdicts
     )
-    caveat = f" ({unjudged} {'check' if unjudged == 1 else 'checks'} not judged)" if unjudged else ""
+    caveat = f" ({unjudged} {'check' if unjudged == 1 else 'checks'} could not be judged)" if unjudged else ""
     first = _first_finding(case, from_trace=True) or _first_finding(case, from_trace=False)
     if first is None:
-        where = "this work or this machine" if case.ranks else "this machine"
-        return Headline(text=f"nothing found that starves {where}{caveat}")
+        return Headline(text=f"{_nothing_found(case)}{caveat}")
     cost = first.cost
     return Headline(
-        text=f"{first.message or first.name}{_promise(first)}{caveat}",
+        text=f"{first.message or first.name}{_promise(first)}{_all_cured(case)}{caveat}",
         value=cost.value if cost else None,
         unit=cost.unit if cost else None,
         next_command=first.verify or f"wellfed explain {first.code}",
     )
+
+
+def _nothing_found(case: Case) -> str:
+    if case.ranks:
+        return "nothing found that starves this work" + (" or this machine" if case.machine else "")
+    if case.machine is not None and not case.machine.gpus:
+        return "no GPU seen, and nothing found that would starve one"
+    return "nothing found that starves this machine"
 
 
 def _first_finding(case: Case, *, from_trace: bool) -> Verdict | None:
@@ -225,6 +232,16 @@ def _measured(
     measured = run_benchmarks(machine, budget_s=budget_s, progress=progress, **which)
     gaps = {f"ceilings[{id}]": reason for id, reason in measured.skipped.items()}
     return replace(machine, gaps={**machine.gaps, **gaps}), measured.ceilings
+
+
+def _all_cured(case: Case) -> str:
+    """What the findings of the trace are worth together, when there are several."""
+    if not case.ranks:
+        return ""
+    from wellfed.check.trace import together
+
+    both = together(case)
+    return f"; every finding cured, {both[0]:.2g} to {both[1]:.2g} times" if both else ""
 
 
 def _judged(verb: str, case: Case, verdicts: Sequence[Verdict], ignore: Mapping[str, str] | None) -> Case:

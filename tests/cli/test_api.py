@@ -7,8 +7,9 @@ import pytest
 
 import wellfed
 from wellfed import api
-from wellfed.model import Case, Cost, Gain, RankTrace, Verdict, WellfedError
+from wellfed.model import Case, Cost, Gain, Machine, RankTrace, Verdict, WellfedError
 from wellfed.model.base import replace
+from wellfed.model.machine import Gpu
 
 CHECK_ROOM = importlib.import_module("wellfed.check")
 
@@ -46,7 +47,7 @@ def test_the_headline_is_the_first_finding_of_the_trace_in_its_unit() -> None:
     head = headline(HOST, DATA_WAIT, BLIND, BLIND, ELSEWHERE, traced=True)
     assert head.text == (
         "the loader keeps the GPU waiting 116 ms of each 162 ms step; "
-        "cured, a step is 2.9 to 3.8 times as fast (modelled) (2 checks not judged)"
+        "cured, a step is 2.9 to 3.8 times as fast (modelled) (2 checks could not be judged)"
     )
     assert (head.value, head.unit, head.next_command) == (116.0, "ms/step", "wellfed ab 'A' 'B'")
 
@@ -61,9 +62,24 @@ def test_an_opportunity_is_no_headline() -> None:
     assert headline(SMALL, HOST, traced=True).text == "the governor saves power"
 
 
-def test_nothing_found_says_so_and_how_much_was_not_judged() -> None:
-    assert headline(PASS, BLIND).text == "nothing found that starves this machine (1 check not judged)"
-    assert headline(SMALL, traced=True).text == "nothing found that starves this work or this machine"
+@pytest.mark.parametrize(
+    ("case", "says"),
+    [
+        (
+            Case(verdicts=(PASS, BLIND)),
+            "nothing found that starves this machine (1 check could not be judged)",
+        ),
+        (Case(machine=Machine(gpus=(Gpu(index=0),))), "nothing found that starves this machine"),
+        (Case(machine=Machine()), "no GPU seen, and nothing found that would starve one"),
+        (Case(ranks=(RankTrace(),), verdicts=(SMALL,)), "nothing found that starves this work"),
+        (
+            Case(ranks=(RankTrace(),), machine=Machine()),
+            "nothing found that starves this work or this machine",
+        ),
+    ],
+)
+def test_nothing_found_says_so_and_how_much_could_not_be_judged(case: Case, says: str) -> None:
+    assert api.headline(case).text == says
 
 
 def test_a_case_is_saved_redacted_and_loads_again(tmp_path: Path) -> None:
