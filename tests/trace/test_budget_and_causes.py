@@ -1,5 +1,6 @@
 """Budgets and idle causes: identities that hold to the nanosecond, whatever the trace."""
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,9 @@ def made(spans: list[tuple[int, int]]) -> Intervals:
 
 @settings(max_examples=150, deadline=None)
 @given(pairs, pairs, st.integers(0, 300), st.integers(0, 120))
-def test_interval_algebra_agrees_with_sets(first: list[tuple[int, int]], second: list[tuple[int, int]], low: int, more: int) -> None:
+def test_interval_algebra_agrees_with_sets(
+    first: list[tuple[int, int]], second: list[tuple[int, int]], low: int, more: int
+) -> None:
     a, b, high = made(first), made(second), low + more
     window = set(range(low, high))
     assert as_set(a) == {x for s, d in first for x in range(s, s + d)}
@@ -62,14 +65,33 @@ def traces(draw: st.DrawFn) -> list[dict[str, object]]:
         at, length = draw(st.integers(0, 400)), draw(st.integers(0, 60))
         events.append(kernel(names[which], at, length, corr=corr, stream=draw(st.integers(7, 9)), cat=cat))
         if draw(st.booleans()):
-            call = draw(st.sampled_from(["cudaLaunchKernel", "cudaMemcpyAsync", "cudaFree", "cuModuleLoadData", "cudaGraphLaunch"]))
-            events.append(event("cuda_runtime", call, max(0, at - draw(st.integers(0, 80))), draw(st.integers(0, 30)), correlation=draw(st.sampled_from([corr, 0]))))
-    for name in draw(st.lists(st.sampled_from(["enumerate(DataLoader)#_X.__next__", "ProfilerStep#1", "ProfilerStep#2", "torch.save"]), max_size=4)):
-        events.append(event("user_annotation", name, draw(st.integers(0, 300)), draw(st.integers(1, 150))))
-    for _ in range(draw(st.integers(0, 3))):
-        events.append(event("cuda_runtime", "cudaStreamSynchronize", draw(st.integers(0, 400)), draw(st.integers(0, 60)), correlation=-1))
+            call = draw(
+                st.sampled_from(
+                    ["cudaLaunchKernel", "cudaMemcpyAsync", "cudaFree", "cuModuleLoadData", "cudaGraphLaunch"]
+                )
+            )
+            events.append(
+                event(
+                    "cuda_runtime",
+                    call,
+                    max(0, at - draw(st.integers(0, 80))),
+                    draw(st.integers(0, 30)),
+                    correlation=draw(st.sampled_from([corr, 0])),
+                )
+            )
+    marks = ["enumerate(DataLoader)#_X.__next__", "ProfilerStep#1", "ProfilerStep#2", "torch.save"]
+    events += [
+        event("user_annotation", name, draw(st.integers(0, 300)), draw(st.integers(1, 150)))
+        for name in draw(st.lists(st.sampled_from(marks), max_size=4))
+    ]
+    events += [
+        event("cuda_runtime", "cudaStreamSynchronize", at, draw(st.integers(0, 60)), correlation=-1)
+        for at in draw(st.lists(st.integers(0, 400), max_size=3))
+    ]
     if draw(st.booleans()):
-        events.append(event("overhead", "Activity Buffer Request", draw(st.integers(0, 300)), draw(st.integers(1, 100))))
+        events.append(
+            event("overhead", "Activity Buffer Request", draw(st.integers(0, 300)), draw(st.integers(1, 100)))
+        )
     return events
 
 
@@ -105,7 +127,12 @@ def test_each_part_of_a_gap_goes_to_its_cause(tmp_path: Path) -> None:
         event("cuda_runtime", "cudaLaunchKernel", 190, 4, correlation=2),
         kernel("b", 250, 10, corr=2),
     ]
-    assert idle_of(tmp_path, rows) == {"data-wait": 30, "launch-bound": 10, "launch-call": 4, "launch-latency": 56}
+    assert idle_of(tmp_path, rows) == {
+        "data-wait": 30,
+        "launch-bound": 10,
+        "launch-call": 4,
+        "launch-latency": 56,
+    }
 
 
 def test_the_order_of_charging(tmp_path: Path) -> None:
@@ -133,7 +160,12 @@ def test_a_sync_is_charged_for_what_running_ahead_would_have_hidden(tmp_path: Pa
         event("cuda_runtime", "cudaLaunchKernel", 100, 4, correlation=2),
         kernel("b", 106, 10, corr=2),
     ]
-    assert idle_of(tmp_path, rows) == {"host-sync": 30, "launch-bound": 20, "launch-call": 4, "launch-latency": 2}
+    assert idle_of(tmp_path, rows) == {
+        "host-sync": 30,
+        "launch-bound": 20,
+        "launch-call": 4,
+        "launch-latency": 2,
+    }
 
 
 def test_waiting_for_another_stream_and_for_the_turn(tmp_path: Path) -> None:
@@ -164,7 +196,7 @@ def test_steps_of_a_host_that_runs_ahead_are_the_devices(tmp_path: Path) -> None
     t, work, launches, _ = parts(tmp_path, simulate(steps=4, kernels=10, kernel_us=100, dispatch_us=3).events)
     windows = device_windows(find_steps(t), work, launches)
     spans = [b - a for a, b in windows]
-    assert all(a[1] == b[0] for a, b in zip(windows, windows[1:], strict=False))
+    assert all(a[1] == b[0] for a, b in itertools.pairwise(windows))
     assert spans[1:] == pytest.approx([1_010_000] * 3, abs=10_000)
 
 

@@ -14,13 +14,20 @@ def event(cat: str, name: str, ts: Any, dur: Any, *, pid: Any = 100, tid: Any = 
     return {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}
 
 
-def kernel(name: str, ts: Any, dur: Any, *, corr: int, stream: int = 7, device: int = 0, cat: str = "kernel") -> Event:
+def kernel(
+    name: str, ts: Any, dur: Any, *, corr: int, stream: int = 7, device: int = 0, cat: str = "kernel"
+) -> Event:
     return event(cat, name, ts, dur, pid=device, tid=stream, device=device, stream=stream, correlation=corr)
 
 
 def text_of(events: list[Event], **extra: Any) -> str:
     """The file as Kineto lays it out: `"ph"` first, one event a block, metadata before the array."""
-    head = {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA H200"}], "record_shapes": 1, **extra}
+    head = {
+        "schemaVersion": 1,
+        "deviceProperties": [{"id": 0, "name": "NVIDIA H200"}],
+        "record_shapes": 1,
+        **extra,
+    }
     lines = ",\n".join(f'  "{k}": {json.dumps(v)}' for k, v in head.items())
     body = ",\n".join(json.dumps(e) for e in events)
     return "{\n" + lines + ',\n  "traceEvents": [\n' + body + '\n  ],\n  "traceName": "x.json"\n}\n'
@@ -84,7 +91,14 @@ def simulate(
             events.append(event("user_annotation", name, host, data_us))
             host += data_us
         if pageable_us:
-            launch("Memcpy HtoD (Pageable -> Device)", pageable_us, "cudaMemcpyAsync", "gpu_memcpy", True, bytes=copy_bytes)
+            launch(
+                "Memcpy HtoD (Pageable -> Device)",
+                pageable_us,
+                "cudaMemcpyAsync",
+                "gpu_memcpy",
+                True,
+                bytes=copy_bytes,
+            )
         for _ in range(kernels):
             launch("gemm", kernel_us, "cudaLaunchKernel", "kernel", False)
         if sync:

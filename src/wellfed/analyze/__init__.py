@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from wellfed.analyze.study import Study, study
+from wellfed.analyze.study import Study, study_device
 from wellfed.model.timeline import Timeline
 from wellfed.model.trace import RankTrace, TraceWarning
 
-__all__ = ["Found", "Study", "analyze", "study"]
+__all__ = ["Found", "Study", "analyze", "study_device"]
 
 
 class Found:
@@ -40,7 +40,7 @@ def analyze(
 
     return Found(
         [
-            study(timeline, device, step_ms=step_ms, keep=keep)
+            study_device(timeline, device, step_ms=step_ms, keep=keep)
             for timeline in timelines
             for device in sorted(timeline.gpus) or [0]
         ]

@@ -63,7 +63,7 @@ class Study:
     step_known: bool = False
 
 
-def study(
+def study_device(
     timeline: Timeline,
     device: int,
     *,

@@ -11,10 +11,10 @@ from wellfed import catalog
 from wellfed.analyze import Found, Study
 from wellfed.analyze.study import Cured
 from wellfed.check.manual import Manual, rule
-from wellfed.model import Cost, Evidence, Gain, Verdict
+from wellfed.model import Case, Cost, Evidence, Gain, Verdict
 from wellfed.model.base import replace
 from wellfed.model.verdict import Alternative, Severity, worth
-from wellfed.predict.compose import share
+from wellfed.predict.compose import compose, share
 
 WARNING_SHARE, ERROR_SHARE = 0.05, 0.20
 """Share of the step that a defect takes: a warning, an error (DESIGN)."""
@@ -46,6 +46,26 @@ def rules() -> list[tuple[Manual, Rule]]:
         for value in list(globals().values())
         if isinstance(getattr(value, "manual", None), Manual)
     ]
+
+
+def together(case: Case) -> tuple[float, float] | None:
+    """What curing every finding above info of the worst rank is worth, as (low, high) speed-ups of its step.
+    Savings overlap in ways that only a joint cure shows: at least the best alone, at most the sum, and never
+    below the time the device computes. None with fewer than two such findings."""
+    mine = [
+        v for v in case.verdicts if v.verdict == "finding" and v.layer == "trace" and v.severity != "info"
+    ]
+    mine = [v for v in mine if v.gain is not None and v.gain.saves_ms and v.where == mine[0].where]
+    if len(mine) < 2:
+        return None
+    where = mine[0].where
+    rank = next(r for r in case.ranks if r.device == where["device"] and r.rank == where.get("rank"))
+    if rank.step_budget is None:
+        return None
+    step_ms = rank.step_budget.span_ns / 1e6
+    saved = [v.gain.saves_ms for v in mine if v.gain is not None and v.gain.saves_ms]
+    floor = rank.step_budget.compute_ns / 1e6
+    return compose(step_ms, [min(s, step_ms) for s in saved], floor=floor, disjoint=False)
 
 
 # -- rules ------------------------------------------------------------------------------------------------
