@@ -12,7 +12,7 @@ import re
 REDACTED = "[redacted]"
 
 PSEUDONYM = re.compile(
-    r"(?:host|user|mail|serial|ipv4|ipv6|mac|guid|hex)-\d+|(?:GPU-|MIG-)?uuid-\d+|\[redacted\]"
+    r"(?:host|user|mail|serial|ipv4|ipv6|mac|guid|hex|dir|nic|process)-\d+|(?:GPU-|MIG-)?uuid-\d+|\[redacted\]"
 )
 """What redaction puts in place of a name. Redacting it again changes nothing."""
 

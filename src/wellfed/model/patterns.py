@@ -34,6 +34,8 @@ VERSION_BEFORE = re.compile(
     re.IGNORECASE,
 )
 MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,}(?![\w-])")
+BUILDER = re.compile(r"\([\w.+-]*@[\w.-]*\)(?=\s|$)")
+"""Who built a kernel or a driver, as version texts say: `(buildd@host)`."""
 SERIAL = re.compile(
     r"((?:serial(?:[ _-]?(?:number|num|no))?|pdi|guid)[\"']?\s*[:=>]\s*[\"']?)((?=[\w./-]{0,40}\d)[A-Za-z0-9][\w./-]{3,})",
     re.IGNORECASE,

@@ -20,12 +20,18 @@ from typing import Any
 import msgspec
 
 from wellfed.model import patterns as p
+from wellfed.model import places
 from wellfed.model.base import replace
 from wellfed.model.case import Case
 from wellfed.model.environment import PSEUDONYM, REDACTED, is_harmless, is_sensitive, may_keep
 
 _NOTHING = frozenset({"", "n/a", "[n/a]", "none", "null", "unknown", "not specified", "default string", "0"})
-_GENERIC_HOSTS = frozenset({"localhost", "localhost.localdomain", "(none)", "none", "unknown"})
+# As hostnames these name nobody, and hiding the word would spoil every `vm.swappiness`.
+_GENERIC_HOSTS_TEXT = """
+    localhost localhost.localdomain (none) none unknown vm host server node gpu cpu nvidia cuda torch linux ubuntu debian
+    kernel docker container pod worker main master train test dev box
+"""
+_GENERIC_HOSTS = frozenset(_GENERIC_HOSTS_TEXT.split())
 _GENERIC_USERS = frozenset({"root", "*", ".", "..", "$USER", "${USER}", "%s", "..."})
 
 _SERVICE_USERS = frozenset(
@@ -39,6 +45,10 @@ _VERSION_KEYS = re.compile(
 )
 # Names of kernels and operators, and references to public places: neither holds an address of the user's.
 _CODE_KEYS = frozenset({"name", "kernel", "op", "ops", "kernels", "sources", "peak_source", "band_source"})
+# Facts whose values and sources are paths of the owner's choosing.
+_PLACE_KEYS = re.compile(
+    r"mounts|container\.|memory\.swap_devices|software\.(?:python|torch|nccl|cud|packages)"
+)
 _PROSE_KEYS = frozenset(
     {"message", "remedy", "why", "title", "method", "verify", "restore", "hint", "next_command"}
 )
@@ -100,6 +110,21 @@ class Redactor:
             self._names[key] = f"{kind}-{self._counts[kind]}"
         return self._names[key]
 
+    def add_name(self, kind: str, original: str) -> None:
+        """Hide a distinctive name wherever it stands."""
+        if len(original) >= 3 and not PSEUDONYM.fullmatch(original):
+            self._know(original, self.name(kind, original))
+
+    def add_path(self, path: str) -> None:
+        """Hide the owner's part of a path wherever the whole path stands."""
+        if (hidden := places.hide_path(self.text(path), self.name)) != path:
+            self._know(path, hidden)
+
+    def add_release(self, release: str) -> None:
+        """Hide the name that somebody gave to a kernel that they built."""
+        if (hidden := places.hide_release(release)) != release:
+            self._know(release, hidden)
+
     def _know(self, original: str, pseudonym: str) -> None:
         if self._known.setdefault(original, pseudonym) == pseudonym:
             self._known_pattern = None
@@ -143,6 +168,23 @@ class Redactor:
         text = p.TOKEN.sub(REDACTED, text)
         return self._hide_known(p.HOME.sub(self._home, text))
 
+    def path(self, path: str, *, addresses: bool = True) -> str:
+        """A path of the machine: `places.py` says what stays."""
+        clean = "/".join(self.text(part, addresses=addresses) for part in path.split("/"))
+        return places.hide_path(clean, self.name)
+
+    def mount_source(self, source: str, fs: str) -> str:
+        """A device, a server's share or a volume, as the table of mounts names it."""
+        return places.hide_source(self.text(source), fs, self.name)
+
+    def parameters(self, text: str) -> str:
+        """A kernel command line, or one word of it."""
+        return places.hide_parameters(self.text(text), self.name)
+
+    def log(self, text: str) -> str:
+        """Lines of a kernel log."""
+        return places.hide_in_log(self.text(text), self.name)
+
     def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
         """Environment variables with only the values that tune performance."""
         return {name: self._variable(name, self.text(value)) for name, value in variables.items()}
@@ -153,6 +195,7 @@ class Redactor:
         text = p.URL_LOGIN.sub(REDACTED, text)
         text = p.TOKEN.sub(REDACTED, text)
         text = p.BEARER.sub(rf"\1\2{REDACTED}", text)
+        text = p.BUILDER.sub("(builder)", text) if "@" in text else text
         text = p.MAIL.sub(self._as("mail"), text)
         text = p.UUID.sub(self._uuid, text)
         text = p.DISK_ID.sub(lambda m: self._serial(m[0]), text)
@@ -301,7 +344,34 @@ def redact_tree(tree: Any) -> Any:
     """The same for plain values: mappings, lists, texts and numbers, as JSON has them."""
     redactor = Redactor()
     _learn(redactor, tree, "")
+    for machine in _machines(tree):
+        _learn_places(redactor, machine)
     return _public(redactor, tree, "")
+
+
+def _machines(tree: Any) -> list[dict[str, Any]]:
+    """The machine of a case, or what a verb shows of one: a mapping with facts."""
+    found = (tree, tree.get("machine")) if isinstance(tree, dict) else ()
+    return [one for one in found if isinstance(one, dict) and isinstance(one.get("facts"), dict)]
+
+
+def _learn_places(redactor: Redactor, machine: dict[str, Any]) -> None:
+    """Remember where this machine keeps things, so that no sentence about it tells either."""
+    for key, fact in machine["facts"].items():
+        if key == "kernel.release" and isinstance(fact.get("value"), str):
+            redactor.add_release(fact["value"])
+        elif _PLACE_KEYS.match(key):
+            for text in _strings([fact.get(name) for name in ("value", "source", "raw", "detail")]):
+                whole = text.removeprefix("statvfs ")
+                for path in [whole] if whole.startswith("/") and "\n" not in whole else places.paths_in(text):
+                    redactor.add_path(path)
+
+
+def _strings(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return [text for item in items for text in _strings(item)]
 
 
 def _learn(redactor: Redactor, value: Any, key: str) -> None:
@@ -331,6 +401,10 @@ def _public(redactor: Redactor, value: Any, key: str) -> Any:
         return redactor.text(f"serial: {value}").removeprefix("serial: ")
     if not isinstance(value, str):
         return value
+    if key == "cmdline":
+        return redactor.parameters(value)
+    if key == "xids":
+        return redactor.log(value)
     if key in _CODE_KEYS:
         return redactor.code(value)
     return redactor.text(value, prose=key in _PROSE_KEYS, addresses=not _VERSION_KEYS.search(key))
@@ -344,6 +418,8 @@ def _public_mapping(redactor: Redactor, value: dict[str, Any], key: str) -> dict
     is_fact = _is_fact(value)
     field = _field(str(value["key"])) if is_fact else ""
     out: dict[str, Any] = {}
+    if value.keys() >= {"path", "source", "fs", "options"}:
+        value = {**value, **_public_mount(redactor, value)}
     for name, item in value.items():
         # The keys of mappings are names of fields or of files, but a GPU may be keyed by its UUID.
         public_name = name if name.isidentifier() else redactor.text(name, addresses=False)
@@ -355,6 +431,15 @@ def _public_mapping(redactor: Redactor, value: dict[str, Any], key: str) -> dict
         else:
             out[public_name] = _public(redactor, item, name)
     return out
+
+
+def _public_mount(redactor: Redactor, mount: dict[str, Any]) -> dict[str, Any]:
+    """What is mounted there, and how: names of servers, shares and volumes."""
+    source, options = mount["source"], mount["options"]
+    return {
+        "source": redactor.mount_source(source, str(mount["fs"])) if isinstance(source, str) else source,
+        "options": [places.hide_option(str(option)) for option in options or ()],
+    }
 
 
 def _public_fact(redactor: Redactor, item: Any, field: str, key: str) -> Any:
