@@ -60,7 +60,7 @@ def command(names: tuple[str, ...], output: Output) -> None:
             lines = [*_compare(gpus, width), *_show_links(links, width)]
         return "\n".join(lines) + "\n"
 
-    emit_value(_plain(gpus, links), output, text=text)
+    emit_value(_plain(gpus, links), output, text=text, public=True)
 
 
 def _find(names: Sequence[str]) -> tuple[list["GpuSpec"], list["LinkSpec"]]:
