@@ -128,9 +128,10 @@ SERVICES = (
 """Units whose state bears on performance or on who owns a knob."""
 
 KERNEL_LOG = (
+    r"^(?!.*[Cc]ommand line).*(?:"  # which holds what a site tells its first program
     r"Xid|SXid|NVRM|nvidia|nvswitch|amdgpu|mlx5_core|AER:|pcieport|EDAC|Hardware Error|mce:|x2apic|"
     r"Memory Encryption|clocksource|tsc:|TSC|Out of memory|oom-kill|hung_task|blocked for more than|"
-    r"soft lockup|DMAR|AMD-Vi|iommu|perf: interrupt took too long|throttl"
+    r"soft lockup|DMAR|AMD-Vi|iommu|perf: interrupt took too long|throttl)"
 )
 
 # nvidia-smi answers in well under a second with persistence on, but takes seconds per GPU without.

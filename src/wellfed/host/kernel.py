@@ -6,8 +6,9 @@ from typing import Any
 
 from wellfed.host.cpuinfo import parse_cpuinfo
 from wellfed.host.door import Host
-from wellfed.host.parse import bracketed, fact, first_ok, gap, json_field, known
+from wellfed.host.parse import bracketed, fact, first_ok, gap, json_field, kernel_arguments, known
 from wellfed.host.virtual import hypervisor
+from wellfed.model.base import replace
 from wellfed.model.fact import Fact
 
 _WATCHED = """
@@ -45,7 +46,7 @@ def read_kernel(host: Host) -> list[Fact]:
         _named(host, "release", "osrelease", "release", r"Linux version (\S+)"),
         _named(host, "version", "version", "version", r"(#\d.*)$"),
         _os_name(host),
-        fact("kernel.cmdline", host.read("/proc/cmdline"), lambda text: tuple(text.split())),
+        _cmdline(host),
         *(fact(f"kernel.sysctls[{key}]", host.read(sysctl_path(key)), _blanks_to_one) for key in SYSCTLS),
         fact("kernel.modules", host.read("/proc/modules"), _first_words, line="nvidia"),
         *_mitigations(host),
@@ -63,6 +64,13 @@ def read_kernel(host: Host) -> list[Fact]:
         _xids(host),
         fact("hostname", host.read("/proc/sys/kernel/hostname")),
     ]
+
+
+def _cmdline(host: Host) -> Fact:
+    reading = host.read("/proc/cmdline")
+    if reading.text is not None:
+        reading = replace(reading, text=kernel_arguments(reading.text))
+    return fact("kernel.cmdline", reading, lambda text: tuple(text.split()))
 
 
 def sysctl_path(key: str) -> str:

@@ -61,12 +61,24 @@ def _packages(host: Host, sites: tuple[str, ...]) -> list[dict[str, str]]:
     """The watched packages; of one installed twice both, the first found in front: that one is imported."""
     found: list[dict[str, str]] = []
     for site in sites:
-        for entry in host.listdir(site)[:_ENTRIES_MAX]:
-            match = _DIST.match(entry)
-            name = re.sub(r"[-_.]+", "_", match.group(1)).lower() if match else ""
-            if match and PACKAGES.fullmatch(name):
-                found.append({"name": name, "version": match.group(2), "path": f"{site}/{entry}"})
+        found += [
+            {"name": package[0], "version": package[1], "path": f"{site}/{entry}"}
+            for entry in host.listdir(site)[:_ENTRIES_MAX]
+            if (package := _package(entry))
+        ]
     return found
+
+
+def _package(entry: str) -> tuple[str, str] | None:
+    """Name and version of a watched package, by the name of its folder of metadata."""
+    match = _DIST.match(entry)
+    name = re.sub(r"[-_.]+", "_", match.group(1)).lower() if match else ""
+    return (name, match.group(2)) if match and PACKAGES.fullmatch(name) else None
+
+
+def is_watched_entry(entry: str) -> bool:
+    """Whether a name in a package folder is one that we go by."""
+    return _package(entry) is not None
 
 
 def _package_list(sites: tuple[str, ...], packages: list[dict[str, str]]) -> Fact:

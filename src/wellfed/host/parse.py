@@ -45,6 +45,12 @@ def gap(key: str, source: str, status: Status = "missing", detail: str | None = 
     return Fact(key=key, source=source, status=status, detail=detail)
 
 
+def kernel_arguments(text: str) -> str:
+    """The part of a kernel command line that the kernel reads. What follows ` -- ` goes to the first program:
+    its addresses, ports and switches say much of a site and nothing of a machine's speed."""
+    return re.split(r"(?:^|\s)--(?:\s|$)", text, maxsplit=1)[0].rstrip()
+
+
 def first_ok(facts: Iterable[Fact]) -> Fact:
     """The first fact that was seen, else the first of all. Stops looking once one is found."""
     first: Fact | None = None

@@ -106,7 +106,7 @@ def data_mounts(text: str) -> list[dict[str, Any]]:
         words = line.split()
         if len(words) < 4:
             continue
-        source, path, fs, options = (_unescape(word) for word in words[:4])
+        source, path, fs, options = (unescape(word) for word in words[:4])
         if fs not in _FILE_SYSTEMS and not fs.startswith("fuse."):
             continue
         if _NOT_FOR_DATA.match(path) or len(rows) >= MAX_MOUNTS:
@@ -122,7 +122,7 @@ def data_mounts(text: str) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
-def _unescape(word: str) -> str:
+def unescape(word: str) -> str:
     """The kernel writes blanks as `\\040`."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), word)
 

@@ -5,6 +5,7 @@ A path stays readable: folders that every system has keep their names (`/mnt`, `
 stands. So `/mnt/acme-nas/llm` is `/mnt/dir-1/dir-2`, and a control group's limits are still found under its name.
 Everything here is a list of what may stay: what nobody thought of is hidden."""
 
+import itertools
 import re
 from collections.abc import Callable
 
@@ -15,25 +16,25 @@ HIDDEN = "[redacted]"
 
 # First folders of a path. Deeper down, `data` or `scratch` may be anything.
 _TOP_TEXT = """
-    bin boot data datasets dev efi etc home lib lib32 lib64 lustre media mnt nfs nix opt proc root run sbin scratch snap
-    srv sys tmp usr var
+    bin boot data datasets dev efi etc home lib lib32 lib64 lustre media mnt nfs nix opt proc root run sbin
+    scratch snap srv sys tmp usr var
 """
 _TOP = frozenset(_TOP_TEXT.split())
 _WORDS_TEXT = """
-    bin cache cgroup cpu etc fs include lib lib32 lib64 libexec local log net nvidia opt run sbin self share src store sys
-    usr unified systemd hybrid
-    shm pts mqueue hugepages mapper block net disk by-id by-uuid by-path by-label null zero fuse
-    python site-packages dist-packages lib-dynload venv .venv env envs conda miniconda3 anaconda3 miniforge3 mambaforge
-    micromamba pyenv .pyenv versions uv .local .cache
-    torch nccl cuda cudnn cuda_runtime cublas rocm rocm_sdk hpcx ompi openmpi ucx mellanox ofed targets extras compat stubs
-    alternatives tuned active_profile irqbalance default nvidia-container-runtime config.toml nccl.conf os-release
-    version.py version.json version.txt version .info __init__.py ld.so.conf.d ld.so.cache profiler torchinductor
-    docker overlay overlay2 containerd containers kubelet pods volumes storage snapshots fs diff merged lxc lxcfs
-    machines snap flatpak secrets kubernetes.io serviceaccount container .containerenv .dockerenv .singularity.d
-    nvidia-persistenced nvidia-fabricmanager nvidia-mps socket resolv.conf hostname hosts
-    core crash apport systemd-coredump init modprobe poweroff sh bash
-    system.slice user.slice machine.slice init.scope app.slice session.slice slurm slurmd slurmstepd.scope system
-    user buildkit kubepods kubelet burstable besteffort guaranteed libpod_parent actions_job ecs
+    bin cache cgroup cpu etc fs include lib lib32 lib64 libexec local log net nvidia opt run sbin self share
+    src store sys usr unified systemd hybrid shm pts mqueue hugepages mapper block disk by-id by-uuid
+    by-path by-label null zero fuse python site-packages dist-packages lib-dynload venv .venv env envs conda
+    miniconda3 anaconda3 miniforge3 mambaforge micromamba pyenv .pyenv versions uv .local .cache torch nccl
+    cuda cudnn cuda_runtime cublas rocm rocm_sdk hpcx ompi openmpi ucx mellanox ofed targets extras compat
+    stubs alternatives tuned active_profile irqbalance default nvidia-container-runtime config.toml
+    nccl.conf os-release version.py version.json version.txt version .info __init__.py ld.so.conf.d
+    ld.so.cache profiler torchinductor docker overlay overlay2 containerd containers kubelet pods volumes
+    storage snapshots diff merged lxc lxcfs machines snap flatpak secrets kubernetes.io serviceaccount
+    container .containerenv .dockerenv .singularity.d nvidia-persistenced nvidia-fabricmanager nvidia-mps
+    socket resolv.conf hostname hosts core crash apport systemd-coredump init modprobe poweroff sh bash
+    system.slice user.slice machine.slice init.scope app.slice session.slice slurm slurmd slurmstepd.scope
+    system cpus mems proc torque pbs sge lsf user buildkit kubepods burstable besteffort guaranteed
+    libpod_parent actions_job ecs
 """
 _WORDS = frozenset(_WORDS_TEXT.split())
 _DEVICE = re.compile(
@@ -100,29 +101,30 @@ def hide_paths(text: str, name: Name) -> str:
 # -- mounts ------------------------------------------------------------------------------------------------
 
 _NO_DEVICE_TEXT = """
-    9p auto autofs binfmt_misc bpf cgroup cgroup2 configfs cpuset debugfs devpts devtmpfs efivarfs fusectl hugetlbfs lxcfs
-    mqueue none nsfs overlay proc pstore ramfs rootfs rpc_pipefs securityfs selinuxfs shm squashfs sunrpc sysfs systemd-1
-    tmpfs tracefs udev
+    9p auto autofs binfmt_misc bpf cgroup cgroup2 configfs cpuset debugfs devpts devtmpfs efivarfs fusectl
+    hugetlbfs lxcfs mqueue none nsfs overlay proc pstore ramfs rootfs rpc_pipefs securityfs selinuxfs shm
+    squashfs sunrpc sysfs systemd-1 tmpfs tracefs udev
 """
 _NO_DEVICE = frozenset(_NO_DEVICE_TEXT.split())
 _OPTIONS_TEXT = """
-    rw ro relatime noatime nodiratime atime strictatime lazytime nosuid suid nodev dev noexec exec sync async dirsync mand
-    bind remount private shared slave nosymfollow defaults seclabel acl noacl user_xattr nouser_xattr xattr
-    discard nodiscard barrier nobarrier data errors commit stripe delalloc nodelalloc dioread_nolock dax max_batch_time
-    journal_checksum journal_async_commit inode_readahead_blks quota noquota usrquota grpquota prjquota uquota gquota pquota
-    attr2 inode64 inode32 logbufs logbsize logdev sunit swidth allocsize largeio nolargeio wsync
-    compress compress-force space_cache ssd nossd autodefrag flushoncommit thread_pool max_inline
-    size nr_inodes nr_blocks huge mpol mode uid gid pagesize min_size hidepid ptmxmode newinstance
-    nsdelegate memory_recursiveprot memory_localevents memory_hugetlb_accounting favordynmods xattr cpu cpuacct cpuset memory
-    blkio devices freezer hugetlb net_cls net_prio perf_event pids rdma misc clone_children
-    vers nfsvers minorversion rsize wsize namlen hard soft softerr intr nointr proto timeo retrans sec local_lock lookupcache
-    nconnect max_connect acregmin acregmax acdirmin acdirmax actimeo ac noac cto nocto resvport noresvport lock nolock flock
-    noflock localflock fsc nofsc bg fg retry trunkdiscovery xprtsec nodcache echo_interval cache serverino noserverino
-    handletimeout closetimeo max_credits multichannel
-    lazystatfs nouser_fid2path checksum nochecksum encrypt wfs_conn num_cpu readcache writecache coherent forcedirect
-    redirect_dir index metacopy xino nfs_export userxattr volatile uuid
-    user_id group_id allow_other default_permissions max_read blksize fd pgrp maxproto minproto direct pipe_ino iocharset
-    codepage fmask dmask umask shortname utf8 trans access msize posixacl dfltuid dfltgid
+    rw ro relatime noatime nodiratime atime strictatime lazytime nosuid suid nodev dev noexec exec sync
+    async dirsync mand bind remount private shared slave nosymfollow defaults seclabel acl noacl user_xattr
+    nouser_xattr xattr discard nodiscard barrier nobarrier data errors commit stripe delalloc nodelalloc
+    dioread_nolock dax max_batch_time journal_checksum journal_async_commit inode_readahead_blks quota
+    noquota usrquota grpquota prjquota uquota gquota pquota attr2 inode64 inode32 logbufs logbsize logdev
+    sunit swidth allocsize largeio nolargeio wsync compress compress-force space_cache ssd nossd autodefrag
+    flushoncommit thread_pool max_inline size nr_inodes nr_blocks huge mpol mode uid gid pagesize min_size
+    hidepid ptmxmode newinstance nsdelegate memory_recursiveprot memory_localevents
+    memory_hugetlb_accounting favordynmods cpu cpuacct cpuset memory blkio devices freezer hugetlb net_cls
+    net_prio perf_event pids rdma misc clone_children vers nfsvers minorversion mountvers mountproto
+    noprefix rsize wsize namlen hard soft softerr intr nointr proto timeo retrans sec local_lock lookupcache
+    nconnect max_connect acregmin acregmax acdirmin acdirmax actimeo ac noac cto nocto resvport noresvport
+    lock nolock flock noflock localflock fsc nofsc bg fg retry trunkdiscovery xprtsec nodcache echo_interval
+    cache serverino noserverino handletimeout closetimeo max_credits multichannel lazystatfs nouser_fid2path
+    checksum nochecksum encrypt wfs_conn num_cpu readcache writecache coherent forcedirect redirect_dir
+    index metacopy xino nfs_export userxattr volatile uuid resuid resgid user_id group_id allow_other
+    default_permissions max_read blksize fd pgrp maxproto minproto direct pipe_ino iocharset codepage fmask
+    dmask umask shortname utf8 trans access msize posixacl dfltuid dfltgid
 """
 _OPTIONS = frozenset(_OPTIONS_TEXT.split())
 _OPTION_VALUE = re.compile(
@@ -179,32 +181,29 @@ def _known_words(text: str) -> bool:
     return all(map(_RELEASE_WORDS.fullmatch, filter(None, re.split(r"[-.+_~]", text))))
 
 
-def kernel_arguments(text: str) -> str:
-    """The part of a kernel command line that the kernel reads. What follows ` -- ` goes to the first program:
-    its addresses, ports and switches say much of a site and nothing of a machine's speed."""
-    return re.split(r"(?:^|\s)--(?:\s|$)", text, maxsplit=1)[0].rstrip()
-
-
 _PARAMETER_TEXT = """
-    acpi acpi_cppc amd_iommu amd_pstate apic audit BOOT_IMAGE cgroup.memory cgroup_disable cgroup_enable cgroup_no_v1
-    clocksource cma console coherent_pool cpufreq.default_governor cpuidle.governor cpuidle.off cpuidle_sysfs_switch cpu_init_udelay
-    crashkernel debug default_hugepagesz dma_debug driver_async_probe earlycon earlyprintk elevator fsck.mode
-    hardened_usercopy hashdist highres hlt hpet hugepages hugepagesz hugetlb_cma hugetlb_free_vmemmap idle init init_on_alloc
-    init_on_free initcall_debug initrd intel_idle.max_cstate intel_iommu intel_pstate intremap iomem iommu
-    iommu.forcedac iommu.passthrough iommu.strict irqaffinity irqpoll isolcpus kaslr kpti kthread_cpus kvm-intel.nested l1tf
-    log_buf_len loglevel lpj lsm maxcpus mce mds mem memhp_default_state memmap memory_hotplug.memmap_on_memory
-    memtest mitigations mmio_stale_data movable_node net.ifnames biosdevname nmi_watchdog no_timer_check noapic noefi
-    nofail nohlt nohz nohz_full noibpb noibrs nohugeiomap nokaslr nomodeset nopti nopv noresume noretpoline noreplace-smp nosmp
-    nosmt nosoftlockup nospec_store_bypass_disable nospectre_v1 nospectre_v2 noswap notsc nowatchdog nox2apic nr_cpus
-    numa numa_balancing numa_zonelist_order nvme.poll_queues nvme_core.io_timeout nvme_core.multipath
-    panic pci pcie_acs_override pcie_aspm pcie_bus_perf pcie_port_pm percpu_alloc possible_cpus preempt printk.time
-    processor.max_cstate psi pti quiet rcu_nocb_poll rcu_nocbs rd_NO_PLYMOUTH rdinit reboot retbleed rhgb ro root rootdelay
-    rootfstype rootflags rootwait rw sched_debug schedstats security selinux enforcing apparmor single skew_tick slab_nomerge
-    slub_debug smt softlockup_panic spec_rstack_overflow spec_store_bypass_disable spectre_v2 splash split_lock_detect
-    splash srso swapaccount swiotlb systemd.unified_cgroup_hierarchy systemd.legacy_systemd_cgroup_controller
-    systemd.show_status systemd.log_level tboot threadirqs topology tp_printk transparent_hugepage trace_clock tsc tsx
-    tsx_async_abort udev.log_level unknown_nmi_panic vdso vga vsyscall vt.handoff watchdog workqueue.power_efficient
-    x2apic_phys xen_blkfront.max zswap.enabled zswap.compressor
+    acpi acpi_cppc amd_iommu amd_pstate apic audit BOOT_IMAGE cgroup.memory cgroup_disable cgroup_enable
+    cgroup_no_v1 clocksource cma console coherent_pool cpufreq.default_governor cpuidle.governor cpuidle.off
+    cpuidle_sysfs_switch cpu_init_udelay crashkernel debug default_hugepagesz dma_debug driver_async_probe
+    earlycon earlyprintk elevator fsck.mode hardened_usercopy hashdist highres hlt hpet hugepages hugepagesz
+    hugetlb_cma hugetlb_free_vmemmap idle init init_on_alloc init_on_free initcall_debug initrd
+    intel_idle.max_cstate intel_iommu intel_pstate intremap iomem iommu iommu.forcedac iommu.passthrough
+    iommu.strict irqaffinity irqpoll isolcpus kaslr kpti kthread_cpus kvm-intel.nested l1tf log_buf_len
+    loglevel lpj lsm maxcpus mce mds mem memhp_default_state memmap memory_hotplug.memmap_on_memory memtest
+    mitigations mmio_stale_data movable_node net.ifnames biosdevname nmi_watchdog no_timer_check noapic
+    noefi nofail nohlt nohz nohz_full noibpb noibrs nohugeiomap nokaslr nomodeset nopti nopv noresume
+    noretpoline noreplace-smp nosmp nosmt nosoftlockup nospec_store_bypass_disable nospectre_v1 nospectre_v2
+    noswap notsc nowatchdog nox2apic nr_cpus numa numa_balancing numa_zonelist_order nvme.poll_queues
+    nvme_core.io_timeout nvme_core.multipath panic pci pcie_acs_override pcie_aspm pcie_bus_perf
+    pcie_port_pm percpu_alloc possible_cpus preempt printk.time processor.max_cstate psi pti quiet
+    rcu_nocb_poll rcu_nocbs rd_NO_PLYMOUTH rdinit reboot retbleed rhgb ro root rootdelay rootfstype
+    rootflags rootwait rw sched_debug schedstats security selinux enforcing apparmor single skew_tick
+    slab_nomerge slub_debug smt softlockup_panic spec_rstack_overflow spec_store_bypass_disable spectre_v2
+    splash split_lock_detect srso swapaccount swiotlb systemd.unified_cgroup_hierarchy
+    systemd.legacy_systemd_cgroup_controller systemd.show_status systemd.log_level tboot threadirqs topology
+    tp_printk transparent_hugepage trace_clock tsc tsx tsx_async_abort udev.log_level unknown_nmi_panic vdso
+    vga vsyscall vt.handoff watchdog workqueue.power_efficient x2apic_phys xen_blkfront.max zswap.enabled
+    zswap.compressor
 """
 _PARAMETERS = frozenset(_PARAMETER_TEXT.split())
 # Parameters of modules that bear on speed.
@@ -218,7 +217,8 @@ _MODULE = re.compile(
 def hide_parameters(text: str, name: Name) -> str:
     """Kernel parameters that are known, their paths without the owner's part; each other one is hidden whole:
     addresses, volumes, installers and a site's own switches."""
-    return " ".join(_hide_parameter(word, name) for word in kernel_arguments(text).split())
+    words = itertools.takewhile("--".__ne__, text.split())  # the rest goes to the first program
+    return " ".join(_hide_parameter(word, name) for word in words)
 
 
 def _hide_parameter(word: str, name: Name) -> str:
@@ -231,9 +231,10 @@ def _hide_parameter(word: str, name: Name) -> str:
 # -- processes ---------------------------------------------------------------------------------------------
 
 _DAEMONS_TEXT = """
-    kthreadd systemd init python python3 tini dumb-init pause containerd containerd-shim dockerd kubelet crio irqbalance
-    tuned slurmd slurmstepd nvidia-cuda-mps nvidia-cuda-mps-control nvidia-cuda-mps-server nvidia-persiste
-    nvidia-persistenced nv-fabricmanage nv-fabricmanager nv-hostengine nvidia-imex dcgm-exporter Xorg
+    kthreadd systemd init python python3 tini dumb-init pause containerd containerd-shim dockerd kubelet
+    crio irqbalance tuned slurmd slurmstepd nvidia-cuda-mps nvidia-cuda-mps-control nvidia-cuda-mps-server
+    nvidia-persiste nvidia-persistenced nv-fabricmanage nv-fabricmanager nv-hostengine nvidia-imex
+    dcgm-exporter Xorg
 """
 DAEMONS = frozenset(_DAEMONS_TEXT.split())
 """Programs that anybody may run, as the kernel cuts their names (15 characters) and in full. All others are the
