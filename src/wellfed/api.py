@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from wellfed._version import __version__
-from wellfed.model import Case, Ceiling, Headline, Machine, Verdict, WellfedError, decode_case, encode_case
+from wellfed.model import Case, Ceiling, Machine, Verdict, WellfedError, decode_case, encode_case
 from wellfed.model.base import replace
-from wellfed.model.verdict import SEVERITY_ORDER
 from wellfed.report import notebook
 
-__all__ = ["WellfedError", "check", "doctor", "headline", "inspect", "load", "measure", "save", "trace"]
+__all__ = ["WellfedError", "check", "doctor", "inspect", "load", "measure", "save", "trace"]
 
 notebook.install()  # Case, Budget, Verdict... show themselves in a notebook
 
@@ -95,6 +94,7 @@ def trace(
     dated price when None). A damaged file gives what is left in it, and a warning; one unreadable file among
     others is a finding; WellfedError is raised when no file can be read at all."""
     from wellfed.analyze import analyze
+    from wellfed.check.headline import headline
     from wellfed.check.trace import judge_trace, unreadable
     from wellfed.ingest import read_timelines
 
@@ -133,6 +133,7 @@ def doctor(
     GPU and hour (the catalogue's dated price when None), `step_ms` the time of a step without the profiler,
     in milliseconds, when you know it."""
     from wellfed.check import judge_machine
+    from wellfed.check.headline import headline
 
     if demo:
         if host is not None or traces:
@@ -179,50 +180,6 @@ def save(case: Case, path: PathLike, *, redact: bool = True) -> Case:
     return public
 
 
-def headline(case: Case) -> Headline:
-    """What limits this work, in the user's unit. With a trace: its first finding, in ms a step. Without, or
-    when the trace finds nothing: the machine's first finding. Else that nothing was found. How many checks
-    could not be judged is always part of the sentence."""
-    unjudged = sum(
-        v.verdict == "not-judged" and v.reason not in ("not-applicable", "intent") for v in case.verdicts
-    )
-    caveat = f" ({unjudged} {'check' if unjudged == 1 else 'checks'} could not be judged)" if unjudged else ""
-    first = _first_finding(case, from_trace=True) or _first_finding(case, from_trace=False)
-    if first is None:
-        return Headline(text=f"{_nothing_found(case)}{caveat}")
-    cost = first.cost
-    return Headline(
-        text=f"{first.message or first.name}{_promise(first)}{_all_cured(case)}{caveat}",
-        value=cost.value if cost else None,
-        unit=cost.unit if cost else None,
-        next_command=first.verify or f"wellfed explain {first.code}",
-    )
-
-
-def _nothing_found(case: Case) -> str:
-    if case.ranks:
-        return "nothing found that starves this work" + (" or this machine" if case.machine else "")
-    if case.machine is not None and not case.machine.gpus:
-        return "no GPU seen, and nothing found that would starve one"
-    return "nothing found that starves this machine"
-
-
-def _first_finding(case: Case, *, from_trace: bool) -> Verdict | None:
-    """The first finding above `info`, of the trace (codes T...) or of the machine."""
-    for verdict in case.verdicts:
-        is_trace = verdict.code.startswith("T") and verdict.code[1:].isdigit()
-        if verdict.verdict == "finding" and SEVERITY_ORDER[verdict.severity] > 0 and is_trace == from_trace:
-            return verdict
-    return None
-
-
-def _promise(verdict: Verdict) -> str:
-    gain = verdict.gain
-    if gain is None or gain.low is None or gain.high is None:
-        return ""
-    return f"; cured, a step is {gain.low:.3g} to {gain.high:.3g} times as fast ({gain.basis})"
-
-
 def _measured(
     machine: Machine, budget_s: float, progress: Progress | None, **which: Any
 ) -> tuple[Machine, tuple[Ceiling, ...]]:
@@ -232,16 +189,6 @@ def _measured(
     measured = run_benchmarks(machine, budget_s=budget_s, progress=progress, **which)
     gaps = {f"ceilings[{id}]": reason for id, reason in measured.skipped.items()}
     return replace(machine, gaps={**machine.gaps, **gaps}), measured.ceilings
-
-
-def _all_cured(case: Case) -> str:
-    """What the findings of the trace are worth together, when there are several."""
-    if not case.ranks:
-        return ""
-    from wellfed.check.trace import together
-
-    both = together(case)
-    return f"; every finding cured, {both[0]:.2g} to {both[1]:.2g} times" if both else ""
 
 
 def _judged(verb: str, case: Case, verdicts: Sequence[Verdict], ignore: Mapping[str, str] | None) -> Case:

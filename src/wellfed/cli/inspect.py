@@ -2,10 +2,9 @@
 
 import os
 import re
-import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,9 +12,6 @@ from wellfed.cli.common import Output, emit, emit_value, host_option, note, outp
 
 if TYPE_CHECKING:
     from wellfed.model import Fact, Machine
-
-VALUE_CHARS = 400
-"""Longer values are cut on the terminal; JSON has them whole."""
 
 
 @click.command("inspect", epilog="Example: wellfed inspect --record box.tar")
@@ -50,8 +46,10 @@ def command(keys: tuple[str, ...], host: str | None, recording: Path | None, out
     if not keys:
         emit(case, output, kind="inspect")
         return
-    facts = _chosen(case.machine, keys)
-    emit_value(facts, output, text=lambda width, _: "".join(f"{line}\n" for line in _lines(facts, width)))
+    from wellfed.report import facts
+
+    chosen = _chosen(case.machine, keys)
+    emit_value(chosen, output, text=lambda width, _: facts.render(chosen, width=width))
 
 
 def _chosen(machine: "Machine", keys: Sequence[str]) -> "dict[str, Fact]":
@@ -69,38 +67,3 @@ def _chosen(machine: "Machine", keys: Sequence[str]) -> "dict[str, Fact]":
 
 def _under(name: str, key: str) -> bool:
     return name == key or name.startswith((f"{key}.", f"{key}["))
-
-
-def _lines(facts: "dict[str, Fact]", width: int) -> Iterable[str]:
-    """Seen facts first, each with its source below; then the gaps, those of one reason together."""
-    gaps: dict[str, list[str]] = {}
-    for name, fact in facts.items():
-        if fact.status != "ok":
-            reason = fact.status + (f" ({fact.detail})" if fact.detail else "")
-            gaps.setdefault(reason, []).append(name)
-            continue
-        yield from _folded(f"{name} = {_shown(fact.value)}", width, "    ")
-        where = f"from {fact.source}" + (f"; {fact.detail}" if fact.detail else "")
-        yield from _folded(where, width - 2, "  ", first="  ")
-    if gaps:
-        yield ""
-        yield f"Could not see {sum(map(len, gaps.values()))}:"
-        for reason, names in gaps.items():
-            yield from _folded(f"{reason}: {', '.join(names)}", width - 2, "    ", first="  ")
-
-
-def _shown(value: Any) -> str:
-    import json
-
-    import msgspec
-
-    text = value if isinstance(value, str) else json.dumps(msgspec.to_builtins(value))
-    plain = "".join(sign if sign.isprintable() else " " for sign in text)
-    return plain if len(plain) <= VALUE_CHARS else f"{plain[:VALUE_CHARS]}... ({len(plain):,} characters)"
-
-
-def _folded(text: str, width: int, rest: str, first: str = "") -> list[str]:
-    plain = "".join(sign if sign.isprintable() else " " for sign in text)
-    return textwrap.wrap(
-        plain, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False
-    ) or [first]

@@ -5,6 +5,7 @@ Everything that a file, a machine or a trace said passes through `clean` before 
 
 import math
 import re
+import textwrap
 import unicodedata
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -89,6 +90,19 @@ def take_end(text: str, width: int) -> str:
         if used > width:
             return text[at + 1 :]
     return text
+
+
+def wrap(text: object, width: int, *, first: str = "", rest: str = "", cut: bool = False) -> list[str]:
+    """Cleaned text as lines of at most `width`, the first indented by `first`, the others by `rest`. Words stay
+    whole, however long, unless `cut`."""
+    return textwrap.wrap(
+        clean(text),
+        width,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=cut,
+        break_on_hyphens=False,
+    )
 
 
 def fold(text: str, width: int) -> str:
