@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from h200_page import section
+
 from wellfed.host import host_of, look, open_host
 from wellfed.model import Machine
 
@@ -225,7 +227,8 @@ def xml_files(corpus: Path) -> dict[str, tuple[list[str], list[str]]]:
 _HEAD = """# Validation: machines read
 
 Made by `WELLFED_CORPUS=../shared/corpus python tests/host/corpus_machines.py docs/validation/host.md`; do not edit.
-`tests/host/test_corpus_core.py` asserts it where the corpus is at hand.
+`tests/host/test_corpus_core.py` asserts it where the corpus is at hand. [An H200 virtual machine](#an-h200-virtual-machine),
+recorded by wellfed itself, comes last.
 
 {right} of {counted} host trees with a known count are right in CPUs and NUMA nodes; {total} trees were read without an
 exception. *CPUs* are those a process may use: online, and inside the cpuset where one is recorded. *NUMA* are nodes with CPUs
@@ -257,7 +260,8 @@ def page(corpus: Path, seen: list[Seen]) -> str:
         + "\n- hwloc's `x86` folder holds CPUID dumps, no file systems: `--host` says so and reads nothing."
         + "\n\n## GPU names from `nvidia-smi -q -x`\n\n| file | read | as the file has it |\n|---|---|---|\n"
         + "\n".join(table)
-        + "\n"
+        + "\n\n"
+        + section()
     )
 
 
