@@ -88,7 +88,7 @@ ARGUED = {
     "CPU12": "clock source is tsc, with constant and nonstop tsc",
     "CPU14": "`isolated` is empty, affinity is all 16",
     "CPU16": "all 16 CPUs are online; a hypervisor may plug fewer than it could",
-    "CPU17": "3 of 54 thousand ticks stolen since boot",
+    "CPU17": "`steal` in /proc/stat is next to nothing",
     "CPU19": "no ACPI platform profile in the guest",
     "CPU20": "no systemd to ask",
     "DRV01": "nvidia-smi lists the GPU, the driver is loaded",
@@ -152,9 +152,11 @@ ARGUED = {
 _HEAD = """## An H200 virtual machine
 
 `tests/hosts/h200-vm.tar`, which `wellfed doctor --demo` replays: a microVM with one H200 passed through, 16 CPUs and
-126 GiB, recorded by `wellfed inspect --record` on 2026-12-02 with driver 580.159.04 and PyTorch 2.11.0+cu130 (CUDA 13.0,
-NCCL 2.28.9), and recorded again without names by the version of today. The values on the left were written down from the
-output of `nvidia-smi`, `nvidia-smi -q -x` and `lscpu` in that machine; `tests/host/test_h200.py` asserts all of this.
+126 GiB, recorded by `wellfed inspect --record box.tar` on 2026-12-02 with driver 580.159.04 and PyTorch 2.11.0+cu130
+(CUDA 13.0, NCCL 2.28.9). What was *said there* was written down from the output of `nvidia-smi`, `nvidia-smi -q -x` and
+`lscpu` on such a machine that day, and agrees with the `nvidia-smi -q -x` inside the recording; `tests/host/test_h200.py`
+asserts all of this. On the machine itself `tests/host/test_live_gpu.py` passed: 17 values of NVML are those that
+`nvidia-smi --query-gpu` prints, and the recording is judged as the machine is.
 
 **Seen right: {right} of {asked}.**
 

@@ -231,14 +231,14 @@ def _hide_parameter(word: str, name: Name) -> str:
 # -- processes ---------------------------------------------------------------------------------------------
 
 _DAEMONS_TEXT = """
-    kthreadd systemd init python python3 tini dumb-init pause containerd containerd-shim dockerd kubelet
+    kthreadd systemd init tini dumb-init pause containerd containerd-shim dockerd kubelet
     crio irqbalance tuned slurmd slurmstepd nvidia-cuda-mps nvidia-cuda-mps-control nvidia-cuda-mps-server
     nvidia-persiste nvidia-persistenced nv-fabricmanage nv-fabricmanager nv-hostengine nvidia-imex
     dcgm-exporter Xorg
 """
 DAEMONS = frozenset(_DAEMONS_TEXT.split())
-"""Programs that anybody may run, as the kernel cuts their names (15 characters) and in full. All others are the
-user's own business."""
+"""Programs of the system that readers look for or that everybody has, as the kernel cuts their names (15 characters)
+and in full. Of all others not even that they run is recorded."""
 
 _IN_LOG = re.compile(
     r"((?:, name=|Killed process \d+ \(|Comm: |comm=|INFO: task |,task=|stuck for \d+s! \[)\"?)([^\s,()\"]+?)"
@@ -248,7 +248,7 @@ _IN_LOG = re.compile(
 
 def hide_process(program: str, name: Name) -> str:
     """The name of a program when it is a common one, else a pseudonym."""
-    known = program in DAEMONS or re.fullmatch(r"python\d[\d.]*|process-\d+|\[.*\]|<.*>", program)
+    known = program in DAEMONS or re.fullmatch(r"python[\d.]*|process-\d+|\[.*\]|<.*>", program)
     return program if known or not program else name("process", program)
 
 
