@@ -232,3 +232,10 @@ def test_a_device_is_written_in_place() -> None:
     common.check_targets([Path(os.devnull)])
     common.write_file(Path(os.devnull), b"1")
     assert not Path(os.devnull).is_file()
+
+
+@pytest.mark.parametrize("verb", ["explain", "catalog"])
+def test_a_verb_without_a_case_offers_no_case(run_cli, verb: str) -> None:
+    result = run_cli(verb, "cpu07", "--save", "x.case")
+    assert result.code == 2 and "--save" in result.err
+    assert "Also write FILE, by suffix: .json .txt;" in " ".join(run_cli(verb, "--help").out.split())

@@ -50,9 +50,11 @@ class Output(NamedTuple):
 def output_options(*formats: str) -> Callable[[Command], Command]:
     """Adds `--format`, `-o`, `--save` and `--no-redact`, and passes them to the command as `output`.
 
-    `formats` are what stdout can have, text first; text and json when not given. Bad targets (a folder
-    that is not there, an unknown suffix, one file twice) stop the verb before it does any work."""
+    `formats` are what stdout can have, text first; text and json when not given: a verb whose result is no
+    case, so that it offers no `--save`. Bad targets (a folder that is not there, an unknown suffix, one file
+    twice) stop the verb before it does any work."""
     choices = formats or ("text", "json")
+    is_case = "html" in choices
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
@@ -60,7 +62,7 @@ def output_options(*formats: str) -> Callable[[Command], Command]:
             output = Output(
                 format=params.pop("format_"),
                 files=params.pop("files"),
-                save=params.pop("save"),
+                save=params.pop("save", None),
                 redact=not params.pop("no_redact"),
             )
             check_targets([*output.files, *([output.save] if output.save else [])])
@@ -70,6 +72,12 @@ def output_options(*formats: str) -> Callable[[Command], Command]:
                 raise click.UsageError(f"--save writes a case; for {output.save.name} use -o")
             return command(*args, output=output, **params)
 
+        save = click.option(
+            "--save",
+            type=click.Path(path_type=Path),
+            metavar="FILE.case",
+            help="Keep all that was learnt in one file.",
+        )
         options = [
             click.option(
                 "--format",
@@ -84,21 +92,16 @@ def output_options(*formats: str) -> Callable[[Command], Command]:
                 type=click.Path(path_type=Path),
                 multiple=True,
                 metavar="FILE",
-                help="Also write FILE, by suffix: .json .md .html .txt .case; repeatable.",
+                help=f"Also write FILE, by suffix: {' '.join(SUFFIXES) if is_case else '.json .txt'}; repeatable.",
             ),
-            click.option(
-                "--save",
-                type=click.Path(path_type=Path),
-                metavar="FILE.case",
-                help="Keep all that was learnt in one file.",
-            ),
+            save,
             click.option(
                 "--no-redact",
                 is_flag=True,
                 help="Keep hostnames, addresses, serials and environment values in files and JSON.",
             ),
         ]
-        return _stack(with_output, options)
+        return _stack(with_output, [option for option in options if is_case or option is not save])
 
     return decorate
 

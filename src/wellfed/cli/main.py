@@ -72,8 +72,8 @@ class Verbs(click.Group):
 def cli() -> None:
     """Finds what starves a GPU, and says what each cure is worth.
 
-    Read-only: no verb changes the machine or sends anything over a network; the only files written are the
-    ones you name and the report of `doctor`.
+    Read-only: no verb changes the machine or sends anything over a network; the only files left behind are
+    the ones you name and the report of `doctor`.
     """
 
 

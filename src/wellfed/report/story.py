@@ -48,7 +48,13 @@ REASONS: dict[str, str] = {
     "error": "could not be read",
     "not-applicable": "not applicable here",
     "intent": "not this kind of work",
+    "idle": "takes load to see",
+    "not-measured": "takes a measurement",
+    "noisy": "the measurement was too unsteady",
     "no-gpu-event": "no GPU event in the trace",
+    "no-steps": "no steps in the trace",
+    "no-host-events": "no launches in the trace",
+    "no-replay": "the steps could not be replayed",
     "": "no reason given",
 }
 RISKS: dict[str, str] = {
