@@ -11,8 +11,9 @@ from pathlib import Path
 import click
 import pytest
 
-from wellfed.check import codes
+from wellfed.check import codes, require_code
 from wellfed.cli.main import VERBS, cli
+from wellfed.report.story import REASONS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -94,6 +95,29 @@ def test_code_in_the_docs_is_code(page: Path) -> None:
         tomllib.loads(block)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_what_the_docs_set_aside_are_checks(page: Path) -> None:
+    for block in re.findall(r"^```toml\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S):
+        for code in tomllib.loads(block).get("ignore", {}):
+            require_code(code)
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    config = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
+    listed = set(re.findall(r": (\S+\.md)$", config, re.M))
+    assert {page for page in pages ^ listed if not page.startswith("decisions/0")} == set()
+
+
+def test_the_reasons_in_the_docs_are_those_that_reports_have_words_for() -> None:
+    text = (ROOT / "docs/concepts/verdicts.md").read_text(encoding="utf-8")
+    table = text.partition("## Reasons of")[2].partition("\n## ")[0]
+    listed = {
+        slug for row in re.findall(r"^\| (`.*?) \|", table, re.M) for slug in re.findall(r"`([\w-]+)`", row)
+    }
+    assert listed == REASONS.keys() - {""}
+
+
 def test_decisions_are_short_and_listed() -> None:
     index = (ROOT / "docs/decisions/index.md").read_text(encoding="utf-8")
     for page in sorted((ROOT / "docs/decisions").glob("0*.md")):
@@ -117,3 +141,30 @@ def test_the_table_of_rooms_is_the_house() -> None:
     package = ROOT / "src/wellfed"
     there = {path.parent.name for path in package.glob("*/__init__.py")} | {"api"}
     assert rooms == there
+
+
+PROCESSES = {"subprocess", "ctypes", "multiprocessing", "socket"}
+"""Of the standard library, what a row must name."""
+
+
+def test_the_table_of_rooms_says_what_each_may_import() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    wrong = []
+    for room, allowed in re.findall(r"\| `(\w+)(?:/|\.py)` \| \d \| (.*?) ?\|", text):
+        said = {word.replace("-", "_") for word in re.findall(r"[\w-]+", re.sub(r"`[^`]*`", "", allowed))}
+        home = ROOT / "src/wellfed" / room
+        for module in sorted(home.rglob("*.py")) or [home.with_suffix(".py")]:
+            used = {
+                name.partition(".")[0]
+                for node in ast.walk(ast.parse(module.read_text(encoding="utf-8")))
+                for name in (
+                    [alias.name for alias in node.names]
+                    if isinstance(node, ast.Import)
+                    else [node.module or ""]
+                    if isinstance(node, ast.ImportFrom)
+                    else []
+                )
+            }
+            free = (sys.stdlib_module_names - PROCESSES) | {"wellfed", "msgspec"}
+            wrong += [f"{module.relative_to(ROOT)}: {name}" for name in sorted(used - free - said)]
+    assert wrong == [], "import something else, or say so in the table"

@@ -10,17 +10,17 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def block(mark: str) -> str:
+def block(mark: str, text: str = README) -> str:
     """The fenced block after `<!-- mark -->`."""
-    found = re.search(rf"^<!-- {re.escape(mark)} -->\n```\w*\n(.*?)^```$", README, re.M | re.S)
-    assert found, f"README.md has no block marked {mark!r}"
+    found = re.search(rf"^<!-- {re.escape(mark)} -->\n```\w*\n(.*?)^```$", text, re.M | re.S)
+    assert found, f"no block is marked {mark!r}"
     return found[1]
 
 
 def shape(text: str) -> list[str]:
     """The words of each line, numbers taken off: two runs of one command differ in numbers only."""
-    lines = (re.sub(r"[\d.,]+", "#", line).strip() for line in text.splitlines())
-    return [line for line in lines if line and line != "..."]
+    lines = (line.strip() for line in text.splitlines())
+    return [re.sub(r"[\d.,]+", "#", line) for line in lines if line not in ("", "...")]
 
 
 def test_there_are_exactly_two_commands_to_start_with() -> None:
@@ -39,6 +39,12 @@ def test_the_shown_output_is_what_the_command_prints(run_cli) -> None:
     printed = iter(shape(run_cli("doctor", "--demo", "--no-measure").out))
     missing = [line for line in shown if line not in printed]
     assert missing == []
+
+
+def test_the_finding_that_the_docs_explain_is_the_demos(run_cli) -> None:
+    shown = shape(block("output: demo", (ROOT / "docs/concepts/report.md").read_text(encoding="utf-8")))
+    printed = iter(shape(run_cli("doctor", "--demo", "--no-measure").out))
+    assert [line for line in shown if line not in printed] == []
 
 
 @pytest.mark.parametrize("line", [line for line in block("command: run").split("&&") if "pip" in line])
