@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -128,3 +130,13 @@ def test_no_line_is_wider_than_the_terminal(doctor, monkeypatch: pytest.MonkeyPa
     lines = doctor("--no-report").out.splitlines()
     assert max(map(len, lines)) <= max(columns, 60)
     assert len(lines) > 20
+
+
+def test_nobody_listening_costs_no_file(tmp_path: Path) -> None:
+    """`wellfed doctor 2>&1 | head`: the reader of both streams goes away, the files are written all the same."""
+    command = [sys.executable, "-m", "wellfed", "doctor", "--demo", "--no-measure"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        process.wait(60)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "wellfed.case"]

@@ -182,8 +182,9 @@ def emit_value(value: Any, output: Output, *, text: Text, public: bool = False) 
 
 
 def note(message: str) -> None:
-    """One line on stderr."""
-    click.echo(message, err=True)
+    """One line on stderr; nobody need be listening there (`2>&1 | head`), files are written all the same."""
+    with contextlib.suppress(BrokenPipeError):
+        click.echo(message, err=True)
 
 
 def width() -> int:
