@@ -1,16 +1,28 @@
-"""One file per source of events: everything becomes a `Timeline`. Damaged input gives what is left in it."""
+"""One file per source of events: everything becomes a `Timeline`. Damaged input gives what is left in it.
 
+A reader is a module of this folder with `matches(head, name)`, which says whether a file that begins with
+`head` (unpacked) is its kind, and `read(path)`, which gives the file's timeline, or a list of them when one
+file holds several ranks. Readers are found by folder; there is no list to edit.
+"""
+
+import importlib
 import os
+import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 
+from wellfed.ingest.source import Source
 from wellfed.model import WellfedError
 from wellfed.model.timeline import Timeline
 
-SUFFIXES = (".json", ".json.gz", ".json.zst")
+SUFFIXES = (".json", ".json.gz", ".json.zst", ".sqlite", ".nsys-rep")
 MAX_FILES = 10_000
+HEAD_BYTES = 1 << 16
+LAST = "kineto"
+"""Asked last: any JSON may be a PyTorch trace, so the readers that know a mark of their own go first."""
 
-__all__ = ["find_traces", "read_timeline", "read_timelines"]
+__all__ = ["find_traces", "read_file", "read_timeline", "read_timelines"]
 
 
 def find_traces(paths: Sequence[str | os.PathLike[str]]) -> list[Path]:
@@ -24,33 +36,52 @@ def find_traces(paths: Sequence[str | os.PathLike[str]]) -> list[Path]:
                 Path(path.anchor or ".").glob(str(path.relative_to(path.anchor) if path.anchor else path))
             )
         elif path.is_dir():
-            hits = sorted(p for p in path.rglob("*") if p.name.endswith(SUFFIXES) and p.is_file())
+            hits = _once(sorted(p for p in path.rglob("*") if p.name.endswith(SUFFIXES) and p.is_file()))
         else:
             hits = [path]
         if not hits:
-            raise WellfedError(f"no trace (*.json, .gz, .zst) in {path}", hint="name the trace files")
+            raise WellfedError(
+                f"no trace (*.json, .json.gz, .json.zst, .sqlite) in {path}", hint="name the trace files"
+            )
         found.update(dict.fromkeys(hits))
         if len(found) > MAX_FILES:
             raise WellfedError(f"more than {MAX_FILES} files under {path}", hint="name fewer, or use --rank")
     return list(found)
 
 
-def read_timeline(path: Path) -> Timeline:
-    """The timeline of one file, by what is in it. Raises WellfedError when nothing in it can be read."""
-    from wellfed.ingest import kineto
+def _once(paths: list[Path]) -> list[Path]:
+    """Without second copies of one recording: a report beside its export, and JAX's copy for Perfetto."""
+    there = set(paths)
+    traces = {p.parent for p in paths if p.name.endswith(".trace.json.gz")}
+    return [
+        p
+        for p in paths
+        if not (p.suffix == ".nsys-rep" and p.with_suffix(".sqlite") in there)
+        and not (p.name == "perfetto_trace.json.gz" and p.parent in traces)
+    ]
 
-    head = _head(path)
-    if head.startswith(b"SQLite format 3"):
-        raise WellfedError(
-            f"{path.name} is an SQLite file; only profiler traces in JSON can be read",
-            hint="export the trace with torch.profiler's export_chrome_trace",
-        )
-    if head and not _packed(head) and not kineto.matches(head, path.name):
-        raise WellfedError(
-            f"{path.name} is not a profiler trace: it is not JSON",
-            hint="export it with torch.profiler's export_chrome_trace",
-        )
-    return kineto.read(path)
+
+def read_file(path: Path) -> list[Timeline]:
+    """The timelines of one file, by what is in it: one, or one for each rank that the file holds. Raises
+    WellfedError when nothing in it can be read."""
+    _openable(path)
+    head = next(iter(Source(path).windows()), b"")[:HEAD_BYTES]
+    for reader in _readers():
+        if reader.matches(head, path.name):
+            found: Timeline | list[Timeline] = reader.read(path)
+            return [found] if isinstance(found, Timeline) else found
+    if not head:  # empty, or packed and damaged from the first byte: the reader of most files says which
+        found = importlib.import_module(f"{__name__}.{LAST}").read(path)
+        return [found] if isinstance(found, Timeline) else found
+    raise WellfedError(
+        f"{path.name} is not a profiler trace: it is neither JSON nor SQLite",
+        hint="export it with torch.profiler's export_chrome_trace",
+    )
+
+
+def read_timeline(path: Path) -> Timeline:
+    """The timeline of a file of one rank (of the first rank, where it holds several)."""
+    return read_file(path)[0]
 
 
 def read_timelines(
@@ -59,35 +90,38 @@ def read_timelines(
     ranks: Sequence[int] | None = None,
     unreadable: Callable[[Path, WellfedError], None] | None = None,
 ) -> Iterator[Timeline]:
-    """The timelines of all files, one after the other (so that memory holds one at a time). `ranks` keeps
-    those ranks only. A file that cannot be read is told to `unreadable`; without it, or when no file at all
-    can be read, WellfedError is raised."""
+    """The timelines of all files, one after the other (so that memory holds one file at a time). `ranks`
+    keeps those ranks only. A file that cannot be read is told to `unreadable`; without it, or when no file at
+    all can be read, WellfedError is raised."""
     files = find_traces(paths)
     failed: list[WellfedError] = []
     for path in files:
         try:
-            timeline = read_timeline(path)
+            timelines = read_file(path)
         except WellfedError as error:
             failed.append(error)
             if unreadable is None or len(failed) == len(files):
                 raise
             unreadable(path, error)
             continue
-        if ranks is None or timeline.rank in ranks:
-            yield timeline
+        for timeline in timelines:
+            if ranks is None or timeline.rank in ranks:
+                yield timeline
 
 
-def _head(path: Path) -> bytes:
+def _readers() -> list[ModuleType]:
+    names = sorted((m.name for m in pkgutil.iter_modules(__path__)), key=lambda name: (name == LAST, name))
+    modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
+    return [module for module in modules if hasattr(module, "matches") and hasattr(module, "read")]
+
+
+def _openable(path: Path) -> None:
     try:
         if path.is_dir():
             raise WellfedError(f"{path} is a folder", hint="name the trace files in it")
-        with path.open("rb") as file:
-            return file.read(512)
+        with path.open("rb"):
+            return
     except FileNotFoundError as error:
         raise WellfedError(f"no such file: {path}", hint="ls -l " + str(path.parent)) from error
     except OSError as error:
         raise WellfedError(f"can't read {path}: {error.strerror}", hint=f"ls -l {path}") from error
-
-
-def _packed(head: bytes) -> bool:
-    return head[:2] == b"\x1f\x8b" or head[:4] == b"\x28\xb5\x2f\xfd"
