@@ -310,7 +310,142 @@ def vit_inference(*, batch: int, graph: bool, h2d: str = "none") -> Step:
     return step
 
 
+def encoder_training(
+    *,
+    precision: str = "bf16",
+    attention: str = "sdpa",
+    optimizer: str = "fused",
+    layers: int = 6,
+    width: int = 1024,
+    batch: int = 8,
+    length: int = 512,
+    each_step: Step | None = None,
+) -> Step:
+    """A transformer trained on resident data; one of its choices is the slow one. `each_step` runs after the
+    optimizer: a stall, a checkpoint, an emptied cache."""
+    torch.manual_seed(0)
+    heads = width // 64
+
+    class Slow(Block):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            b, t, c = x.shape
+            q, k, v = self.qkv(self.n1(x)).view(b, t, 3, heads, c // heads).permute(2, 0, 3, 1, 4)
+            scores = (q @ k.transpose(-1, -2)) / (c // heads) ** 0.5
+            a = torch.softmax(scores.float(), dim=-1).to(v.dtype) @ v
+            x = x + self.out(a.transpose(1, 2).reshape(b, t, c))
+            return x + self.down(F.gelu(self.up(self.n2(x))))
+
+    block = Block if attention == "sdpa" else Slow
+    model = nn.Sequential(*[block(width, heads) for _ in range(layers)]).to(DEVICE)
+    kinds: dict[str, dict[str, Any]] = {
+        "fused": {"fused": True},
+        "foreach": {"foreach": True},
+        "loop": {"foreach": False, "fused": False},
+    }
+    opt = torch.optim.AdamW(model.parameters(), lr=1e-4, **kinds[optimizer])
+    x = torch.randn(batch, length, width, device=DEVICE)
+
+    def step() -> None:
+        with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
+            loss = model(x).square().mean()
+        opt.zero_grad(set_to_none=True)
+        loss.backward()
+        opt.step()
+        if each_step is not None:
+            each_step()
+
+    return step
+
+
+def garbage() -> Step:
+    """A heap of small objects in cycles, and a full collection a step: what a long run's collector does."""
+    import gc
+
+    heap = [{"next": None, "n": i} for i in range(400_000)]
+    for a, b in zip(heap, heap[1:], strict=False):
+        a["next"] = b
+
+    def collect() -> None:
+        assert heap
+        gc.collect()
+
+    return collect
+
+
+def checkpoint() -> Step:
+    state = {"w": torch.randn(24, 1024, 1024, device=DEVICE)}
+
+    def save() -> None:
+        torch.save(state, "/dev/shm/labelled_loops.pt")
+
+    return save
+
+
+def pointwise(*, fused: bool, size: int = 1 << 24, rounds: int = 6) -> Step:
+    """A chain of elementwise operators on a large tensor, eager or compiled into one kernel a round."""
+    x = torch.randn(size, device=DEVICE)
+
+    def chain(v: torch.Tensor) -> torch.Tensor:
+        v = v * 1.01 + 0.5
+        v = torch.sigmoid(v) * v
+        v = v - v.abs() * 0.1
+        return torch.tanh(v) + 0.01 * v * v
+
+    body = torch.compile(chain) if fused else chain
+
+    def step() -> None:
+        v = x
+        with torch.no_grad():
+            for _ in range(rounds):
+                v = body(v)
+
+    return step
+
+
 LOOPS: dict[str, dict[str, Any]] = {
+    # -- kinds that came later, each against its cure
+    "kind_fp32": {
+        "ill": "slow-precision",
+        "sick": lambda: encoder_training(precision="fp32"),
+        "cured": lambda: encoder_training(precision="bf16"),
+    },
+    "kind_attention": {
+        "ill": "unfused-attention",
+        "sick": lambda: encoder_training(attention="matmul", length=1024),
+        "cured": lambda: encoder_training(attention="sdpa", length=1024),
+    },
+    "kind_optimizer": {
+        "ill": "unfused-optimizer",
+        "sick": lambda: encoder_training(optimizer="loop", layers=24, batch=2, length=256),
+        "cured": lambda: encoder_training(optimizer="fused", layers=24, batch=2, length=256),
+    },
+    "kind_pointwise": {
+        "ill": "unfused-elementwise",
+        "sick": lambda: pointwise(fused=False),
+        "cured": lambda: pointwise(fused=True),
+    },
+    "kind_gc": {
+        "ill": "host-stall",
+        "sick": lambda: encoder_training(each_step=garbage()),
+        "cured": lambda: encoder_training(),
+    },
+    "kind_sleep": {
+        "ill": "host-stall",
+        "sick": lambda: encoder_training(layers=3, each_step=lambda: time.sleep(0.02)),
+        "cured": lambda: encoder_training(layers=3),
+    },
+    "kind_checkpoint": {
+        "ill": "checkpoint-stall",
+        "sick": lambda: encoder_training(each_step=checkpoint()),
+        "cured": lambda: encoder_training(),
+    },
+    "kind_empty_cache": {
+        "ill": "allocator-churn",
+        "sick": lambda: encoder_training(each_step=torch.cuda.empty_cache),
+        "cured": lambda: encoder_training(),
+    },
+    "kind_healthy_bf16": {"ill": None, "sick": lambda: encoder_training(batch=16), "cured": None},
+    "kind_healthy_pointwise": {"ill": None, "sick": lambda: pointwise(fused=True, rounds=40), "cured": None},
     "healthy_gpt": {"ill": None, "sick": lambda: gpt_training(), "cured": None},
     "healthy_gemm": {"ill": None, "sick": lambda: gemms(size=4096, count=60), "cured": None},
     "healthy_gemm_item": {"ill": None, "sick": lambda: gemms(size=4096, count=60, item=True), "cured": None},
