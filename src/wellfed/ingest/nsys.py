@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from wellfed.ingest.rows import Rows, rank_in
-from wellfed.ingest.sqlite import MAGIC, Tables, open_tables
+from wellfed.ingest.rows import Rows, distinct, rank_in, without_gc
+from wellfed.ingest.sqlite import MAGIC, Tables, as_integers, open_tables
 from wellfed.model import TraceWarning, WellfedError
 from wellfed.model.timeline import I64, Cat, Timeline
 
@@ -23,33 +23,10 @@ REPORTS = (".nsys-rep", ".qdrep", ".qdstrm")
 SUFFIXES = (".sqlite", *REPORTS)
 
 _ACTIVITY = "CUPTI_ACTIVITY_KIND_"
-_COPY = {
-    0: "?",
-    1: "HtoD",
-    2: "DtoH",
-    3: "HtoA",
-    4: "AtoH",
-    5: "AtoA",
-    6: "AtoD",
-    7: "DtoA",
-    8: "DtoD",
-    9: "HtoH",
-    10: "PtoP",
-    11: "HtoD",
-    12: "DtoH",
-    13: "DtoD",
-}
-"""copyKind, in the words of PyTorch's traces; 11 to 13 are migrations of unified memory."""
-_MEMORY = {
-    0: "Pageable",
-    1: "Pinned",
-    2: "Device",
-    3: "Array",
-    4: "Managed",
-    5: "Device Static",
-    6: "Managed Static",
-    7: "Unknown",
-}
+_COPY = {1: "HtoD", 2: "DtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP", 11: "HtoD", 12: "DtoH", 13: "DtoD"}
+"""copyKind, in the words of PyTorch's traces; 3 to 7 are of arrays, 11 to 13 migrations of unified memory."""
+_MEMORY = ("Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static")
+"""srcKind, dstKind and memKind."""
 _SYNC = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
 _OVERHEAD = {
     2: "Driver JIT compiler (CUDA)",
@@ -82,7 +59,7 @@ def read(path: Path) -> list[Timeline]:
     WellfedError when it is no export of Nsight Systems or nothing in it can be read."""
     if path.name.endswith(REPORTS):
         raise WellfedError(f"{path.name} is a report that only nsys can open", hint=_how_to_export(path))
-    with open_tables(path) as tables:
+    with without_gc(), open_tables(path) as tables:
         return _Export(tables).timelines()
 
 
@@ -106,7 +83,8 @@ class _Export:
         self.processes: dict[int, int] = {}
         """Number of each process by its global id (VM, host and pid in one)."""
         self.devices: dict[tuple[int, int], int] = self._devices()
-        self.launched: set[tuple[int, int]] = set()
+        self.launched: set[int] = set()
+        self.unnamed = 0
 
     def _gate(self) -> dict[str, Any]:
         """The versions that the export tells; anything that is none is refused."""
@@ -186,19 +164,19 @@ class _Export:
         copies = self._read(_ACTIVITY + "MEMCPY", (*common, "bytes", "copyKind", "srcKind", "dstKind"))
         sets = self._read(_ACTIVITY + "MEMSET", (*common, "bytes", "memKind"))
         if kernels:
-            full, short = kernels["demangledName"], kernels["shortName"]
-            names = self._strings([full, short])
+            pairs, which = distinct(kernels["demangledName"], kernels["shortName"])
+            names = self._strings(i for pair in pairs for i in pair)
             # the short name is a kernel's bare name: right for a table, but blind to what a template is of
-            text = [names.get(f) or names.get(s) or "unnamed kernel" for f, s in _distinct(full, short)]
-            self._add_gpu(kernels, Cat.KERNEL, self._spread(text, full, short))
+            text = [names.get(full) or names.get(short) or "unnamed kernel" for full, short in pairs]
+            self._add_gpu(kernels, Cat.KERNEL, self.rows.names(text)[which])
         if copies:
-            kinds = [copies["copyKind"], copies["srcKind"], copies["dstKind"]]
-            text = [_copy_name(*kind) for kind in _distinct(*kinds)]
-            self._add_gpu(copies, Cat.MEMCPY, self._spread(text, *kinds), copies["bytes"])
+            kinds, which = distinct(copies["copyKind"], copies["srcKind"], copies["dstKind"])
+            text = [_copy_name(*kind) for kind in kinds]
+            self._add_gpu(copies, Cat.MEMCPY, self.rows.names(text)[which], copies["bytes"])
         if sets:
-            kind = sets["memKind"]
-            text = [f"Memset ({_MEMORY.get(k, 'Unknown')})" for (k,) in _distinct(kind)]
-            self._add_gpu(sets, Cat.MEMSET, self._spread(text, kind), sets["bytes"])
+            kinds, which = distinct(sets["memKind"])
+            text = [f"Memset ({_memory(kind)})" for (kind,) in kinds]
+            self._add_gpu(sets, Cat.MEMSET, self.rows.names(text)[which], sets["bytes"])
 
     def _add_gpu(self, found: dict[str, I64], cat: Cat, name: Any, size: Any = -1) -> None:
         """Rows of the GPU. CUPTI gives 0 for both times of what it could not time: those are dropped."""
@@ -212,18 +190,17 @@ class _Export:
             )
         owner = self._owners(found["globalPid"])
         device = self._device_of(owner, found["deviceId"])
-        corr = found["correlationId"]
-        places = _distinct(device, found["streamId"])
+        places, which = distinct(device, found["streamId"])
         thread = np.array([self.rows.thread(str(d), f"stream {s}") for d, s in places], np.int64)
         block = {
             "ts": found["start"],
             "end": found["end"],
             "name": name,
-            "thread": thread[_which(device, found["streamId"])],
-            "corr": self._own(owner, corr),
+            "thread": thread[which],
+            "corr": self._own(owner, found["correlationId"]),
             "stream": found["streamId"],
             "device": device,
-            "size": np.broadcast_to(np.asarray(size, np.int64), len(corr)),
+            "size": np.broadcast_to(np.asarray(size, np.int64), len(owner)),
             "owner": owner,
         }
         self.rows.add(cat=cat, **{k: np.asarray(v)[~untimed] for k, v in block.items()})
@@ -242,8 +219,9 @@ class _Export:
         if not whole.any():
             return
         found = {k: v[whole] for k, v in found.items()}
-        text = [f"CUDA graph {g}" if g >= 0 else "CUDA graph" for (g,) in _distinct(found["graphId"])]
-        self._add_gpu(found, Cat.KERNEL, self._spread(text, found["graphId"]))
+        graphs, which = distinct(found["graphId"])
+        text = [f"CUDA graph {g}" if g >= 0 else "CUDA graph" for (g,) in graphs]
+        self._add_gpu(found, Cat.KERNEL, self.rows.names(text)[which])
         count = len(found["start"])
         self.rows.warn(
             "graph-as-one",
@@ -257,10 +235,10 @@ class _Export:
         found = self._read(_ACTIVITY + "RUNTIME", ("start", "end", "globalTid", "correlationId", "nameId"))
         if not found:
             return
-        strings = self._strings([found["nameId"]])
-        text = [_VERSION.sub("", strings.get(i, "unnamed call")) for (i,) in _distinct(found["nameId"])]
+        ids, which = distinct(found["nameId"])
+        strings = self._strings(i for (i,) in ids)
+        text = [_VERSION.sub("", strings.get(i, "unnamed call")) for (i,) in ids]
         driver = np.array([t.startswith("cu") and not t.startswith("cuda") for t in text])
-        which = _which(found["nameId"])
         self._add_host(
             found,
             np.where(driver, Cat.DRIVER, Cat.RUNTIME)[which],
@@ -277,12 +255,12 @@ class _Export:
         if not found:
             return
         owner = self._owners(found["globalPid"])
-        text = [_SYNC.get(k, "Sync") for (k,) in _distinct(found["syncType"])]
+        kinds, which = distinct(found["syncType"])
         self.rows.add(
             cat=Cat.SYNC,
             ts=found["start"],
             end=found["end"],
-            name=self._spread(text, found["syncType"]),
+            name=self.rows.names(_SYNC.get(kind, "Sync") for (kind,) in kinds)[which],
             thread=self.rows.thread("sync", "sync"),
             corr=self._own(owner, found["correlationId"]),
             wait_corr=self._recorded(owner, found["eventSyncId"]),
@@ -315,65 +293,55 @@ class _Export:
             found = self._read(table, ("start", "end", "globalTid", "nameId", "overheadType"))
             if not found:
                 continue
-            strings = self._strings([found["nameId"]])
+            kinds, which = distinct(found["overheadType"], found["nameId"])
+            strings = self._strings(name for _, name in kinds)
             own = np.isin(found["overheadType"], _OVERHEAD_OF_CUDA) & (table != "PROFILER_OVERHEAD")
-            text = [
-                _OVERHEAD.get(k) or strings.get(i) or "Profiler overhead"
-                for k, i in _distinct(found["overheadType"], found["nameId"])
-            ]
-            name = self._spread(text, found["overheadType"], found["nameId"])
-            self._add_host(found, np.where(own, Cat.ANNOTATION, Cat.OVERHEAD), name)
+            text = [_OVERHEAD.get(k) or strings.get(i) or "Profiler overhead" for k, i in kinds]
+            self._add_host(found, np.where(own, Cat.ANNOTATION, Cat.OVERHEAD), self.rows.names(text)[which])
 
     def _ranges(self) -> None:
+        """NVTX ranges: their text stands in the row, or is a number into the names."""
         table = self.tables.find("NVTX_EVENTS")
-        if table is None:
+        there = frozenset() if table is None else self.tables.columns(table)
+        if table is None or not {"start", "end", "eventType"} <= there:
             return
-        found = self._read("NVTX_EVENTS", ("start", "end", "eventType", "globalTid", "textId"))
-        if not found:
-            return
-        is_range = np.isin(found["eventType"], _RANGES)
-        strings = self._strings([found["textId"][is_range]])
-        given: list[str | None] = []
-        if "text" in self.tables.columns(table):
-            for batch in self.tables.scan(table, ("text",)):
-                given += [t if isinstance(t, str) else None for (t,) in batch]
-        n = min(len(given), len(is_range)) if given else len(is_range)
-        rows = np.flatnonzero(is_range[:n])
-        ids = found["textId"][rows].tolist()
-        text = [
-            (given[r] if given else None) or strings.get(i) for r, i in zip(rows.tolist(), ids, strict=True)
+        columns = [c for c in ("start", "end", "eventType", "globalTid", "textId") if c in there]
+        for batch in self.tables.scan(table, [*columns, *({"text"} & there)]):
+            by_column = dict(zip([*columns, "text"], zip(*batch, strict=True), strict=False))
+            texts = np.array(by_column.pop("text", (None,) * len(batch)), object)
+            found = {c: as_integers(v) for c, v in by_column.items()}
+            kept = np.isin(found["eventType"], _RANGES)
+            absent = np.full(int(kept.sum()), -1, np.int64)
+            found = {"globalTid": absent, "textId": absent, **{c: v[kept] for c, v in found.items()}}
+            self._add_ranges(found, texts[kept].tolist())
+
+    def _add_ranges(self, found: dict[str, I64], texts: list[Any]) -> None:
+        by_id = [i for i, t in zip(found["textId"].tolist(), texts, strict=True) if not isinstance(t, str)]
+        strings = self._strings(by_id)
+        told = [
+            t if isinstance(t, str) else strings.get(i, "")
+            for t, i in zip(texts, found["textId"].tolist(), strict=True)
         ]
-        named = np.array([t is not None for t in text], bool)
-        if not named.all():
-            self.rows.warn(
-                "unnamed-ranges",
-                f"{int((~named).sum())} NVTX ranges name a text that the file does not hold",
-                "steps and host causes",
-                int((~named).sum()),
-            )
-        cleaned = [_range_name(t) for t in text if t is not None]
-        found = {k: v[rows[named]] for k, v in found.items()}
-        found["end"] = np.where(found["end"] == -1, found["start"] - 1, found["end"])
-        self._add_host(
-            found,
-            np.array([cat for cat, _ in cleaned], np.int64),
-            self.rows.names(name for _, name in cleaned),
-        )
+        self.unnamed += told.count("")
+        named = [_range_name(t) for t in told if t]
+        kept = np.array([t != "" for t in told], bool)
+        found = {c: v[kept] for c, v in found.items()}
+        found["end"] = np.where(found["end"] == -1, found["start"] - 1, found["end"])  # NULL: never ended
+        cat = np.array([cat for cat, _ in named], np.int64)
+        self._add_host(found, cat, self.rows.names(name for _, name in named))
 
     def _add_host(self, found: dict[str, I64], cat: Any, name: Any, corr: I64 | None = None) -> None:
         where = found["globalTid"]
         owner = self._owners(np.where(where >= 0, where & ~0xFFFFFF, -1))
-        names = [
-            (str(t >> 24 & 0xFFFFFF), str(t & 0xFFFFFF)) if t >= 0 else ("?", "?")
-            for (t,) in _distinct(where)
-        ]
+        tids, which = distinct(where)
+        names = [(str(t >> 24 & 0xFFFFFF), str(t & 0xFFFFFF)) if t >= 0 else ("?", "?") for (t,) in tids]
         thread = np.array([self.rows.thread(*name) for name in names], np.int64)
         self.rows.add(
             cat=cat,
             ts=found["start"],
             end=found["end"],
             name=name,
-            thread=thread[_which(where)],
+            thread=thread[which],
             corr=-1 if corr is None else self._own(owner, corr),
             owner=owner,
         )
@@ -384,9 +352,9 @@ class _Export:
         """Number of the process of each row: its global id less the thread. Where the file does not say it is
         process 0."""
         known = self.processes
-        process = global_pid & ~0xFFFFFF
-        numbers = [0 if p < 0 else known.setdefault(int(p), len(known)) for (p,) in _distinct(process)]
-        return np.array(numbers, np.int64)[_which(process)]
+        found, which = distinct(global_pid & ~0xFFFFFF)
+        numbers = [0 if p < 0 else known.setdefault(p, len(known)) for (p,) in found]
+        return np.array(numbers, np.int64)[which]
 
     @staticmethod
     def _own(owner: I64, ids: I64) -> I64:
@@ -406,11 +374,9 @@ class _Export:
 
     def _device_of(self, owner: I64, device: I64) -> I64:
         pid_of = {number: process >> 24 & 0xFFFFFF for process, number in self.processes.items()}
-        found = [
-            self.devices.get((pid_of.get(int(o), -1), int(d)), max(int(d), 0))
-            for o, d in _distinct(owner, device)
-        ]
-        return np.array(found, np.int64)[_which(owner, device)]
+        pairs, which = distinct(owner, device)
+        found = [self.devices.get((pid_of.get(o, -1), d), max(d, 0)) for o, d in pairs]
+        return np.array(found, np.int64)[which]
 
     def _gpus(self) -> dict[int, str]:
         table = self.tables.find("TARGET_INFO_GPU")
@@ -422,14 +388,10 @@ class _Export:
             break
         return found
 
-    def _strings(self, ids: list[I64]) -> dict[Any, str]:
+    def _strings(self, ids: Iterable[int]) -> dict[Any, str]:
         table = self.tables.find("StringIds")
-        wanted = np.unique(np.concatenate(ids))
-        return {} if table is None else self.tables.texts(table, wanted[wanted >= 0].tolist())
-
-    def _spread(self, text: list[str], *columns: I64) -> I64:
-        """The names of the distinct rows of `columns`, one for each row."""
-        return self.rows.names(text)[_which(*columns)]
+        wanted = sorted({i for i in ids if i >= 0})
+        return {} if table is None or not wanted else self.tables.texts(table, wanted)
 
     # -- the end --------------------------------------------------------------------------------------
 
@@ -453,6 +415,13 @@ class _Export:
                 "no-nvtx",
                 "no NVTX range was recorded: mark each step with torch.cuda.nvtx.range('step N')",
                 "steps, gains, and what the host did between calls",
+            )
+        if self.unnamed:
+            self.rows.warn(
+                "unnamed-ranges",
+                f"{self.unnamed} NVTX ranges name a text that the file does not hold",
+                "steps and host causes",
+                self.unnamed,
             )
         if self.tables.find("StringIds") is None:
             self.rows.warn("no-names", "the export has no StringIds", "every name: classes, causes, steps")
@@ -481,7 +450,7 @@ class _Export:
         that its idle time is nobody's."""
         column = {k: self.rows.column(k) for k in ("cat", "owner", "device")}
         gpu = (column["cat"] >= Cat.KERNEL) & (column["cat"] <= Cat.MEMSET)
-        pairs = _distinct(column["owner"][gpu], column["device"][gpu])
+        pairs, _ = distinct(column["owner"][gpu], column["device"][gpu])
         start = self.tables.find("TARGET_INFO_SESSION_START_TIME")
         told = {} if start is None else self.tables.integers(start, ["utcEpochNs"])
         epoch = max([0, *told.get("utcEpochNs", np.zeros(0, np.int64))[:1].tolist()])
@@ -540,27 +509,14 @@ def _groups(pairs: list[tuple[int, ...]]) -> list[set[int]]:
     return [owners for owners, devices in sorted(groups, key=lambda g: (min(g[1]), min(g[0])))]
 
 
-def _distinct(*columns: I64) -> list[tuple[int, ...]]:
-    """The distinct rows of integer columns, in the order of `_which`."""
-    found = (
-        np.unique(np.stack(columns, axis=1), axis=0) if len(columns) > 1 else np.unique(columns[0])[:, None]
-    )
-    return [tuple(row) for row in found.tolist()]
-
-
-def _which(*columns: I64) -> I64:
-    """For each row its place among the distinct ones."""
-    if len(columns) == 1:
-        return np.unique(columns[0], return_inverse=True)[1].reshape(-1)
-    return np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)[1].reshape(-1)
-
-
 def _copy_name(kind: int, source: int, target: int) -> str:
     """As PyTorch's traces call it: `Memcpy HtoD (Pageable -> Device)`."""
-    way = f"Memcpy {_COPY.get(kind, '?')}"
-    if source < 0 or target < 0:
-        return way
-    return f"{way} ({_MEMORY.get(source, 'Unknown')} -> {_MEMORY.get(target, 'Unknown')})"
+    way = f"Memcpy {_COPY.get(kind, 'of an array' if 3 <= kind <= 7 else 'of unknown kind')}"
+    return way if source < 0 or target < 0 else f"{way} ({_memory(source)} -> {_memory(target)})"
+
+
+def _memory(kind: int) -> str:
+    return _MEMORY[kind] if 0 <= kind < len(_MEMORY) else "Unknown"
 
 
 def _range_name(text: str) -> tuple[Cat, str]:

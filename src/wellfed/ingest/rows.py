@@ -4,8 +4,10 @@ What every reader of whole files shares. A reader adds blocks of rows; `timeline
 counts it), closes what never ended, and builds the columns.
 """
 
+import gc
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -121,6 +123,18 @@ class Rows:
         )
 
 
+@contextmanager
+def without_gc() -> Iterator[None]:
+    """Reading makes millions of objects and no cycles: the collector would double the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
 def rank_in(filename: str) -> int | None:
     """The rank that a file's name tells (`rank3`, `rank_3`), None without one."""
     found = _RANK.search(filename)
@@ -140,6 +154,23 @@ def join(windows: Iterable[bytes], limit: int, name: str) -> bytes:
             )
         pieces.append(window)
     return b"".join(pieces)
+
+
+def distinct(*columns: I64) -> tuple[list[tuple[int, ...]], I64]:
+    """The distinct rows of integer columns, and for each row its place among them."""
+    rows: list[tuple[int, ...]] = [()]
+    which = np.zeros(len(columns[0]), np.int64)
+    if not len(which):
+        return [], which
+    for column in columns:
+        if column.min() == column.max():  # a process, a device: usually one, and sorting is dear
+            rows = [(*row, int(column[0])) for row in rows]
+            continue
+        values, place = np.unique(column, return_inverse=True)
+        used, which = np.unique(which * len(values) + place.reshape(-1), return_inverse=True)
+        which = which.reshape(-1)
+        rows = [(*rows[u // len(values)], int(values[u % len(values)])) for u in used.tolist()]
+    return rows, which.astype(np.int64)
 
 
 def integers(values: list[Any]) -> I64:

@@ -99,7 +99,7 @@ class Tables:
         parts: dict[str, list[I64]] = {column: [] for column in there}
         for batch in self.scan(table, there) if there else ():
             for column, values in zip(there, zip(*batch, strict=True), strict=True):
-                parts[column].append(_integers(values))
+                parts[column].append(as_integers(values))
         return {c: np.concatenate(p) if p else np.zeros(0, np.int64) for c, p in parts.items()}
 
     def texts(
@@ -186,7 +186,8 @@ def _prepared(path: Path, db: sqlite3.Connection) -> Tables:
     return Tables(path, db)
 
 
-def _integers(values: tuple[Any, ...]) -> I64:
+def as_integers(values: tuple[Any, ...]) -> I64:
+    """Values of one column; -1 where one is NULL or no integer."""
     try:
         return np.fromiter(values, np.int64, len(values))
     except (TypeError, ValueError, OverflowError):
