@@ -24,6 +24,7 @@ MAX_BYTES = 1 << 30
 CAP = 1_000_000
 """Events that XLA's export keeps; it drops the rest without a word."""
 _MARK = re.compile(rb'"highres-ticks"\s*:\s*true|"/(?:host:CPU|device:[A-Z]+:\d+)')
+_EVENT = re.compile(rb'\{\s*"ph"\s*:')
 _GPU = re.compile(r"^/device:GPU:(\d{1,4})")
 _OTHER_DEVICE = re.compile(r"^/device:(?!GPU:|CUSTOM:)([A-Z]+):\d+")
 _STREAM = re.compile(r"^Stream #?(\d+)")
@@ -103,7 +104,8 @@ def _events(text: bytes, rows: Rows, name: str) -> list[Event]:
         return _DECODE.decode(text).events
     except BROKEN:
         pass
-    events, lost = salvage(text, 0, len(text), b"ph", _DECODE_ONE)
+    begin = re.search(rb'"traceEvents"\s*:\s*\[', text)
+    events, lost = salvage(text, begin.end() if begin else 0, len(text), _EVENT, _DECODE_ONE)
     if not events:
         raise WellfedError(
             f"{name} is damaged: no event in it can be read", hint="copy it again, or record it again"

@@ -95,7 +95,7 @@ class _Export:
                 hint="rocprofv3 --output-format json ... writes what wellfed reads",
             )
         told = self.tables.find("META_DATA_EXPORT")
-        known = {} if told is None else self.tables.pairs(told, "name", "value")
+        known = {} if told is None else dict(self.tables.pairs(told, "name", "value"))
         schema = known.get("EXPORT_SCHEMA_VERSION")
         activity = any(name.startswith(_ACTIVITY) for name in names) or "NVTX_EVENTS" in names
         if schema is None and not ("StringIds" in names and activity):
@@ -306,7 +306,7 @@ class _Export:
         if table is None or not {"start", "end", "eventType"} <= there:
             return
         columns = [c for c in ("start", "end", "eventType", "globalTid", "textId") if c in there]
-        for batch in self.tables.scan(table, [*columns, *({"text"} & there)]):
+        for batch in self.tables.scan(table, columns, text="text" if "text" in there else None):
             by_column = dict(zip([*columns, "text"], zip(*batch, strict=True), strict=False))
             texts = np.array(by_column.pop("text", (None,) * len(batch)), object)
             found = {c: as_integers(v) for c, v in by_column.items()}
@@ -380,13 +380,8 @@ class _Export:
 
     def _gpus(self) -> dict[int, str]:
         table = self.tables.find("TARGET_INFO_GPU")
-        if table is None or not {"id", "name"} <= self.tables.columns(table):
-            return {}
-        found: dict[int, str] = {}
-        for batch in self.tables.scan(table, ("id", "name")):
-            found.update({i: str(name)[:200] for i, name in batch if isinstance(i, int) and name})
-            break
-        return found
+        rows = [] if table is None else self.tables.pairs(table, "id", "name")
+        return {number: name[:200] for number, name in rows if isinstance(number, int)}
 
     def _strings(self, ids: Iterable[int]) -> dict[Any, str]:
         table = self.tables.find("StringIds")
@@ -434,14 +429,10 @@ class _Export:
     def _diagnostics(self) -> None:
         """What nsys itself said went wrong: errors, and warnings about missing events."""
         table = self.tables.find("DIAGNOSTIC_EVENT")
-        if table is None or not {"severity", "text"} <= self.tables.columns(table):
-            return
         told: dict[str, int] = {}
-        for batch in self.tables.scan(table, ("severity", "text")):
-            for severity, text in batch:
-                if severity == 3 or (severity == 2 and _TOLD.search(str(text))):
-                    told[str(text)] = told.get(str(text), 0) + 1
-            break
+        for severity, text in [] if table is None else self.tables.pairs(table, "severity", "text"):
+            if severity == 3 or (severity == 2 and _TOLD.search(text)):
+                told[text] = told.get(text, 0) + 1
         for text, count in list(told.items())[:5]:
             self.rows.warn("profiler-diagnostic", text, "whatever nsys lost", count)
 

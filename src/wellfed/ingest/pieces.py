@@ -1,7 +1,6 @@
 """Lists of JSON objects inside a text that may be damaged: decoded whole, or object by object what is left."""
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -13,28 +12,28 @@ LONGEST = 16 << 20
 """An object longer than this is no event and no head: the search for its end stops there."""
 
 
-def salvage(text: bytes, begin: int, end: int, first_key: bytes, decoder: Any) -> tuple[list[Any], list[int]]:
-    """The objects between two offsets that can still be decoded, and the offsets of those that cannot.
-    Objects begin with `first_key`, so that a broken one costs itself only."""
+def salvage(
+    text: bytes, begin: int, end: int, start: re.Pattern[bytes], decoder: Any
+) -> tuple[list[Any], list[int]]:
+    """The objects between two offsets that can still be decoded, and the offsets of those that cannot. Objects
+    begin as `start` says (a brace and the keys that come first), so that a broken one costs itself only."""
     found: list[Any] = []
     lost: list[int] = []
-    for start, stop in _starts(text, begin, end, first_key):
+    at = begin
+    while match := start.search(text, at, end):
+        if text[at : match.start()].strip(b", \t\r\n"):
+            lost.append(at)  # something stands before it that does not begin as an object should
+        stop = object_end(text, match.start(), end)
         try:
-            found.append(decoder.decode(text[start : object_end(text, start, stop)]))
+            found.append(decoder.decode(text[match.start() : stop]))
+            at = stop
         except BROKEN:
-            lost.append(start)
+            lost.append(match.start())
+            following = start.search(text, match.end(), end)
+            if following is None:
+                break
+            at = following.start()
     return found, lost
-
-
-def _starts(text: bytes, begin: int, end: int, first_key: bytes) -> Iterator[tuple[int, int]]:
-    mark = re.compile(rb'\{\s*"' + re.escape(first_key) + rb'"\s*:')
-    previous: int | None = None
-    for match in mark.finditer(text, begin, end):
-        if previous is not None:
-            yield previous, match.start()
-        previous = match.start()
-    if previous is not None:
-        yield previous, end
 
 
 def object_end(text: bytes, start: int, stop: int) -> int:

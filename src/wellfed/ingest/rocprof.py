@@ -5,6 +5,7 @@ records of buffers of their own. Times are ns of the machine's clock since boot,
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,12 @@ _COPY = {
 }
 _RANGE = re.compile(r"^roctx(?:RangePush|RangeStart|ThreadRange|ProcessRange)")
 _HEADS = ("metadata", "agents", "strings", "kernel_symbols")
+_STARTS: dict[str, re.Pattern[bytes]] = defaultdict(
+    lambda: re.compile(rb'\{\s*"size"\s*:\s*\d+\s*,\s*"kind"\s*:'),
+    agents=re.compile(rb'\{\s*"size"\s*:\s*\d+\s*,\s*"id"\s*:'),
+    kernel_symbols=re.compile(rb'\{\s*"size"\s*:\s*\d+\s*,\s*"kernel_id"\s*:'),
+)
+"""How the objects of each list begin; records have parts that begin with a size too."""
 _BUFFERS = ("kernel_dispatch", "memory_copy", "hip_api", "hsa_api", "marker_api", "rccl_api")
 
 Loose = int | float | str | None
@@ -420,7 +427,7 @@ def _salvage_one(process: Process, text: bytes, begin: int, end: int, name: str)
     if name in ("metadata", "strings"):
         return _salvage_head(process, text, begin, name)
     decoder = _DECODE_HEAD.get(name, _DECODE_RECORD)
-    found, lost = salvage(text, begin, end, b"size", decoder)
+    found, lost = salvage(text, begin, end, _STARTS[name], decoder)
     if name == "agents":
         process.agents += found
     elif name == "kernel_symbols":

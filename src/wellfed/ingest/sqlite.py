@@ -21,10 +21,14 @@ from wellfed.model.timeline import I64
 
 MAGIC = b"SQLite format 3\x00"
 TEXT_BYTES = 1 << 20
-"""The longest text that is read from one row."""
-BATCH = 50_000
+"""The longest text that SQLite may make of one row."""
+KEPT_BYTES = 8 << 10
+"""What is kept of a text: no name needs more, and rows of a hostile file can share one long text."""
+BATCH = 20_000
 IDLE_SECONDS = 20.0
 """A scan that brings no row for so long is given up: no table of an event file needs that."""
+_BROKEN = (sqlite3.Error, OverflowError, UnicodeDecodeError)
+"""What a damaged file raises; the last where SQLite's own message quotes bytes that are no text."""
 _LIMITS = {
     sqlite3.SQLITE_LIMIT_LENGTH: TEXT_BYTES,
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 1 << 17,
@@ -67,16 +71,19 @@ class Tables:
         if table not in self._columns:
             try:
                 rows = self._db.execute(f'PRAGMA table_info("{table}")').fetchall()
-            except sqlite3.Error as error:
-                self.damage[table] = (str(error), 0)
+            except _BROKEN as error:
+                self.damage[table] = (_said(error), 0)
                 rows = []
             self._columns[table] = [(str(row[1]), str(row[2]).upper(), int(row[5])) for row in rows]
         return self._columns[table]
 
-    def scan(self, table: str, columns: Sequence[str]) -> Iterator[list[tuple[Any, ...]]]:
-        """Batches of rows, in file order. Ends early where the file is damaged (see `damage`)."""
-        wanted = ", ".join(f'"{column}"' for column in columns)
-        seen = 0
+    def scan(
+        self, table: str, columns: Sequence[str], *, text: str | None = None
+    ) -> Iterator[list[tuple[Any, ...]]]:
+        """Batches of rows, in file order; with `text` a column of texts comes last. Ends early where the file
+        is damaged, or holds more rows or text than it has bytes (see `damage`)."""
+        wanted = ", ".join(f'"{column}"' for column in (*columns, *([text] if text else [])))
+        seen, room = 0, self._size
         try:
             cursor = self._db.execute(f'SELECT {wanted} FROM "{table}" NOT INDEXED')
             while True:
@@ -85,12 +92,14 @@ class Tables:
                 if not batch:
                     return
                 seen += len(batch)
-                if seen > self._size:  # a row takes more than a byte: pages of this file refer to each other
-                    self.damage[table] = ("more rows than the file has bytes", seen)
+                if text:
+                    room -= sum(len(row[-1]) for row in batch if isinstance(row[-1], str))
+                if seen > self._size or room < 0:  # pages of this file refer to each other
+                    self.damage[table] = ("more rows or text than the file has bytes", seen)
                     return
                 yield batch
-        except (sqlite3.Error, OverflowError) as error:
-            self.damage[table] = (str(error), seen)
+        except _BROKEN as error:
+            self.damage[table] = (_said(error), seen)
 
     def integers(self, table: str, columns: Sequence[str]) -> dict[str, I64]:
         """Columns of integers; -1 where the file holds NULL or something else. Of columns that the table does
@@ -113,21 +122,19 @@ class Tables:
         if not self._is_rowid(table, key):
             return self._scan_texts(table, set(wanted), key, value)
         found: dict[Any, str] = {}
-        room = 4 * self._size  # UTF-16 and replaced bytes may take more than they did in the file
+        room = self._size
         question = f'SELECT "{value}" FROM "{table}" WHERE "{key}" = ?'
         for k in wanted:
             self._asked = monotonic()
             try:
                 row = self._db.execute(question, (k,)).fetchone()
-            except (sqlite3.Error, OverflowError) as error:
-                self.damage[table] = (str(error), len(found))
+            except _BROKEN as error:
+                self.damage[table] = (_said(error), len(found))
                 continue
-            if row is not None and isinstance(row[0], str):
+            if row is not None and isinstance(row[0], str) and (room := room - len(row[0])) >= 0:
                 found[k] = row[0]
-                room -= len(row[0])
-                if room < 0:
-                    self.damage[table] = ("more text than the file has bytes", len(found))
-                    break
+        if room < 0:
+            self.damage[table] = ("more text than the file has bytes", len(found))
         return found
 
     def _is_rowid(self, table: str, key: str) -> bool:
@@ -136,21 +143,17 @@ class Tables:
     def _scan_texts(self, table: str, wanted: set[Any], key: str, value: str) -> dict[Any, str]:
         return {
             k: text
-            for batch in self.scan(table, (key, value))
+            for batch in self.scan(table, (key,), text=value)
             for k, text in batch
             if isinstance(text, str) and k in wanted
         }
 
-    def pairs(self, table: str, key: str, value: str) -> dict[str, str]:
-        """A small table of names and values, the first value of each name."""
+    def pairs(self, table: str, key: str, value: str) -> list[tuple[Any, str]]:
+        """The rows of a small table of keys and texts: its first batch."""
         if not {key, value} <= self.columns(table):
-            return {}
-        found: dict[str, str] = {}
-        for batch in self.scan(table, (key, value)):
-            for k, text in batch:
-                found.setdefault(str(k), str(text))
-            break
-        return found
+            return []
+        batch = next(self.scan(table, (key,), text=value), [])
+        return [(k, text) for k, text in batch if isinstance(text, str)]
 
     def keep_going(self) -> int:
         return int(monotonic() - self._asked > IDLE_SECONDS)
@@ -166,9 +169,9 @@ def open_tables(path: Path) -> Iterator[Tables]:
     try:
         try:
             tables = _prepared(path, db)
-        except (sqlite3.Error, OverflowError) as error:
+        except _BROKEN as error:
             raise WellfedError(
-                f"{path.name} is a damaged SQLite file: its list of tables cannot be read ({error})",
+                f"{path.name} is a damaged SQLite file: its list of tables cannot be read ({_said(error)})",
                 hint="copy it again, or export it again with nsys export --type sqlite",
             ) from error
         db.set_progress_handler(tables.keep_going, 100_000)
@@ -177,10 +180,16 @@ def open_tables(path: Path) -> Iterator[Tables]:
         db.close()
 
 
+def _said(error: Exception) -> str:
+    """What SQLite said, fit for one line: it may quote the file."""
+    text = "no readable reason" if isinstance(error, UnicodeDecodeError) else str(error)
+    return "".join(c if c.isprintable() else "?" for c in text)[:160]
+
+
 def _prepared(path: Path, db: sqlite3.Connection) -> Tables:
     for category, limit in _LIMITS.items():
         db.setlimit(category, limit)
-    db.text_factory = lambda data: data.decode("utf-8", "replace")
+    db.text_factory = lambda data: data[:KEPT_BYTES].decode("utf-8", "replace")
     for pragma in ("query_only = ON", "trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0"):
         db.execute(f"PRAGMA {pragma}")
     return Tables(path, db)
