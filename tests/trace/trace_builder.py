@@ -60,8 +60,11 @@ def simulate(
     pageable_us: float = 0.0,
     copy_bytes: int = 100_000_000,
     orphans: int = 0,
+    pace_us: float = 0.0,
+    silence_us: float = 0.0,
 ) -> Simulated:
-    """A loop of one host thread and one stream. The host loads (`data_us`), maybe copies from pageable memory
+    """A loop of one host thread and one stream. The host loads (`data_us`), or takes a batch from workers that
+    finish one every `pace_us`, is silent for a while (`silence_us`), maybe copies from pageable memory
     (and is held), dispatches each kernel (`dispatch_us` before a call of `call_us`), and maybe waits for the
     last. A kernel starts `latency_us` after its call began, or `gap_us` after its predecessor."""
     events: list[Event] = []
@@ -84,8 +87,16 @@ def simulate(
         events.append(done)
         host, device = back, end
 
+    made = host
     for step in range(steps):
         begin = host
+        if pace_us:
+            name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+            made += pace_us
+            taken = max(host + 100.0, made)
+            events.append(event("user_annotation", name, host, taken - host))
+            host = taken
+        host += silence_us
         if data_us:
             name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
             events.append(event("user_annotation", name, host, data_us))

@@ -33,8 +33,9 @@ CAUSES = (
 )
 """In the order of charging."""
 
-SILENCE_NS = 5_000_000
-"""No event at all on the launching threads for this long is a stall, not dispatch."""
+SILENCE_NS = 2_000_000
+"""No event at all on the launching threads for this long is a stall, not dispatch: in the recorded loops of
+docs/validation/trace.md the longest stretch of mere dispatch (an optimizer's Python) was 1.3 ms."""
 QUEUED_GAP_NS = 20_000
 """A gap this short before a queued kernel is the way from one kernel to the next, not a wait."""
 
@@ -51,6 +52,10 @@ _ALLOC = re.compile(
     r"|^cu(?:MemAlloc|MemFree|MemCreate|MemMap|MemUnmap|MemRelease|MemAddressReserve|MemSetAccess|MemHostAlloc)"
 )
 _NOT_ALLOC = re.compile(r"Async|FromPool")
+_RELEASE = re.compile(
+    r"^(?:cudaFree(?:Host)?|hipFree|hipHostFree|cuMemFree(?:_v2)?|cuMemUnmap|cuMemRelease)$"
+)
+"""Releases of memory wait for the device to be done with it."""
 _COMPILE = re.compile(
     r"^(?:cuModuleLoad|cuLibraryLoad|cuModuleGetFunction|cuLibraryGetKernel|cuLinkComplete|hipModuleLoad|nvrtc|hiprtc)"
     r"|torch/_inductor/(?:compile_fx|codecache|async_compile).*|torch/_dynamo/convert_frame\.py.*|triton/compiler/compiler\.py.*: compile"
@@ -61,6 +66,9 @@ SYNC_CALL = re.compile(
     r"|^cu(?:StreamSynchronize|CtxSynchronize|EventSynchronize)$|^hipMemcpy(?:WithStream)?$|^cu[dD]aMemcpy$"
 )
 PAGEABLE = re.compile(r"(?i)pageable")
+"""Copies from and to pageable memory. Those to the host are how a result is fetched: a wait, whatever the
+memory; pinning the source cures only those to the device."""
+TO_HOST = re.compile(r"DtoH|-> (?:Pageable|Pinned|Host)\b|(?i:device_?to_?host)")
 
 
 class Covers:
@@ -83,12 +91,21 @@ class Covers:
         )
         ranges["compile-stall"] = _of(timeline, (call | note) & _named(timeline, _COMPILE))
         self.sync = call & _named(timeline, SYNC_CALL)
+        self.release = call & _named(timeline, _RELEASE)
+        self.staged_name = np.array(
+            [PAGEABLE.search(n) is not None and TO_HOST.search(n) is None for n in timeline.names] or [False]
+        )
+        """By name: whether an event so called is a copy from pageable memory to the device."""
         ranges["host-sync"] = EMPTY  # charged with credit, see `_charge_syncs`
-        ranges["pageable-copy"] = _pageable_calls(timeline, work, launches)
+        ranges["pageable-copy"] = _staging_calls(timeline, work, launches, self.staged_name)
         taken = EMPTY
         self.disjoint: dict[str, Intervals] = {}
         for cause, found in ranges.items():
             self.disjoint[cause] = subtract(found, taken)
+            if cause == "host-stall":  # the few us of Python around a wait are no stall of their own
+                left = self.disjoint[cause]
+                long = left.end - left.start >= SILENCE_NS
+                self.disjoint[cause] = Intervals(left.start[long], left.end[long])
             taken = union(np.concatenate([taken.start, found.start]), np.concatenate([taken.end, found.end]))
 
 
@@ -102,24 +119,25 @@ def _of(timeline: Timeline, mask: Mask) -> Intervals:
     return union(timeline.ts[mask], timeline.end[mask])
 
 
-def _silence(timeline: Timeline, mask: Mask) -> Intervals:
-    """Stretches with no event starting or ending on the launching threads. Python frames and annotations do
-    not break the silence: they are opened by the profiler, not by work."""
-    working = mask & ((timeline.cat == Cat.OP) | (timeline.cat == Cat.RUNTIME) | (timeline.cat == Cat.DRIVER))
-    marks = np.sort(np.concatenate([timeline.ts[working], timeline.end[working]]))
-    if len(marks) < 2:
+def _silence(timeline: Timeline, host: Mask) -> Intervals:
+    """Stretches with no operator or call starting or ending on the launching threads, from the first event
+    of any kind on them to the last. Python frames and annotations do not break the silence: they are opened
+    by the profiler, not by work. Inside one call the host waits in it: that is not silence. Inside one
+    operator that calls nothing it is: the CPU works there, and the device gets nothing to do."""
+    if not host.any():
         return EMPTY
+    in_call = host & ((timeline.cat == Cat.RUNTIME) | (timeline.cat == Cat.DRIVER))
+    working = in_call | (host & (timeline.cat == Cat.OP))
+    outer = np.array([timeline.ts[host].min(), timeline.end[host].max()])
+    marks = np.sort(np.concatenate([timeline.ts[working], timeline.end[working], outer]))
     wide = np.diff(marks) >= SILENCE_NS
     silent = Intervals(marks[:-1][wide], marks[1:][wide])
-    # inside one call or one operator the host is busy in it: that is not silence
-    inside = union(timeline.ts[working], timeline.end[working])
-    return subtract(silent, inside)
+    return subtract(silent, union(timeline.ts[in_call], timeline.end[in_call]))
 
 
-def _pageable_calls(timeline: Timeline, work: Work, launches: Launches) -> Intervals:
-    """Host calls that staged a copy from or to pageable memory."""
-    name = np.array([PAGEABLE.search(n) is not None for n in timeline.names] or [False])
-    rows = launches.row[work.copy & name[work.name] & (launches.row >= 0)]
+def _staging_calls(timeline: Timeline, work: Work, launches: Launches, staged_name: Mask) -> Intervals:
+    """Host calls that staged a copy from pageable memory."""
+    rows = launches.row[work.copy & staged_name[work.name] & (launches.row >= 0)]
     return union(timeline.ts[rows], timeline.end[rows])
 
 
@@ -156,9 +174,7 @@ def _charge_window(
     totals["launch-bound"] += int((left - synced).sum())
     call_end = np.where(~orphan & launches.first[x], np.clip(l1, host_end, b), host_end)
     in_call = call_end - host_end
-    pageable = (
-        np.array([PAGEABLE.search(n) is not None for n in timeline.names] or [False])[work.name[x]] & ~orphan
-    )
+    pageable = covers.staged_name[work.name[x]] & ~orphan
     totals["pageable-copy"] += int(in_call[pageable].sum())
     totals["launch-call"] += int(in_call[~pageable].sum())
     rest = b - call_end

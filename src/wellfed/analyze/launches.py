@@ -52,9 +52,12 @@ class Launches:
 
 
 def _left_over(stream: Ints, ts: I64, found: Mask) -> Mask:
+    """Orphans before all launched work of their stream. On a stream without any, those before the first
+    launched work of the device: the rest come from somewhere that the file does not show."""
     left = np.zeros(len(ts), bool)
+    any_first = int(ts[found].min()) if found.any() else np.iinfo(np.int64).max
     for q in np.unique(stream):
         own = found & (stream == q)
-        first = int(ts[own].min()) if own.any() else np.iinfo(np.int64).max
+        first = int(ts[own].min()) if own.any() else any_first
         left |= ~found & (stream == q) & (ts < first)
     return left

@@ -8,15 +8,17 @@ The first change is always the profiler's own cost, taken off the host: the step
 replayed on that one.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from wellfed.analyze.budget import Work
-from wellfed.analyze.causes import PAGEABLE, SYNC_CALL, Covers
+from wellfed.analyze.causes import PAGEABLE, SYNC_CALL, TO_HOST, Covers
 from wellfed.analyze.intervals import Intervals, covered, union
 from wellfed.analyze.launches import Launches
+from wellfed.analyze.loader import pace_of
 from wellfed.analyze.steps import HostSteps
 from wellfed.model.timeline import F64, I64, Cat, Ints, Mask, Timeline
 from wellfed.predict.profiler import HostCost
@@ -30,6 +32,7 @@ QUEUE_DEPTH = 256
 HOST_CAUSES = ("data-wait", "checkpoint-stall", "host-stall", "allocator-churn", "compile-stall")
 """What the host can spend its time in besides dispatch, in the order of charging."""
 MAX_EVENTS = 120_000
+_WAIT_CALL = re.compile(r"^(?:cuda|hip|cu)StreamWaitEvent")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +70,12 @@ class Loop:
     """The same of each `tail`."""
     fetch: list[bool] = field(default_factory=list)
     """Actions that copy a result to the host."""
+    release: set[int] = field(default_factory=set)
+    """Actions that give memory back, and wait for the device if it is not done."""
+    paced: dict[int, tuple[float, float]] = field(default_factory=dict)
+    """Actions before which the host took a batch from a loader that has a pace of its own: the time since the
+    batch before, and the host time from this batch to the action. `paced_tail` is the same of a step's tail."""
+    paced_tail: dict[int, tuple[float, float]] = field(default_factory=dict)
     measured_ns: float = 0.0
     """Measured time of a step as recorded; `identity_error` is how far off the unchanged replay is, a fraction."""
     identity_error: float = 0.0
@@ -86,6 +95,8 @@ class _Host:
     is_sync: list[bool]
     spent: dict[str, list[float]]
     spent_tail: dict[str, list[float]]
+    paced: dict[int, tuple[float, float]]
+    paced_tail: dict[int, tuple[float, float]]
     step_at: list[int]
     tail: list[float]
     recorded: float
@@ -187,6 +198,7 @@ class _Builder:
                 free_list[low] = max(t_at - t_start, 0.0)
                 for c, found in clocked.items():
                     spent[c][low] = float(_inside(found, np.array([t_start]), np.array([t_at]))[0])
+        paced, paced_tail = self._paced(begin_of, edge, step_at, boundaries, host_time)
         host = _Host(
             free=free_list,
             call=call.tolist(),
@@ -195,17 +207,39 @@ class _Builder:
             is_sync=is_sync.tolist(),
             spent=spent,
             spent_tail=spent_tail,
+            paced=paced,
+            paced_tail=paced_tail,
             step_at=step_at.tolist(),
             tail=tail,
             recorded=recorded,
         )
         return self._with_events(rows, host)
 
+    def _paced(
+        self, begin_of: I64, edge: I64, step_at: Ints, boundaries: I64, host_time: Callable[[I64], F64]
+    ) -> tuple[dict[int, tuple[float, float]], dict[int, tuple[float, float]]]:
+        """Where in the sequence batches of a paced loader were taken: before which action, or in which tail."""
+        paced: dict[int, tuple[float, float]] = {}
+        tails: dict[int, tuple[float, float]] = {}
+        pace = pace_of(self.t, self.launches, self.steps)
+        for at, since in zip(pace.arrival.tolist(), pace.since.tolist(), strict=True):
+            i = int(np.searchsorted(begin_of, at))
+            k = int(np.searchsorted(boundaries, at)) - 1
+            into, where, stop = (
+                (paced, i, int(begin_of[i]))
+                if i < int(step_at[k + 1])
+                else (tails, k, int(boundaries[k + 1]))
+            )
+            earlier = into[where][0] if where in into else 0.0
+            t_at, t_stop = (float(v) for v in host_time(np.array([at, stop])))
+            into[where] = (earlier + since, t_stop - t_at)
+        return paced, tails
+
     def _action_rows(self, begin: int, end: int) -> I64:
         t = self.t
         launching = np.unique(self.launches.row[self.events])
         sync = np.flatnonzero(self.covers.sync & (t.ts >= begin) & (t.ts < end))
-        rows = np.union1d(launching, sync)
+        rows = np.union1d(launching, np.union1d(sync, np.flatnonzero(self.covers.release)))
         rows = rows[(t.ts[rows] >= begin) & (t.ts[rows] < end)]
         # a call inside another (a driver call under its runtime call) is the same action
         order = np.lexsort((-t.dur[rows], t.ts[rows]))
@@ -322,20 +356,31 @@ class _Builder:
             if q in last:
                 previous_end[j] = end[last[q]]
             last[q] = j
-        behind = ts - previous_end
-        queued = (l0 < previous_end) & (behind < 20_000)
-        gaps = behind[queued]
-        gap_usual = float(np.median(gaps)) if len(gaps) > 10 else 1_000.0
-        gap = np.where(queued, behind, max(gap_usual, 0.0)).astype(float)
+        first = launches.first[events]
         fresh = (l0 >= previous_end) & (ts - l0 < 200_000)
-        waited = fresh & launches.first[events]
-        delay_usual = float(np.median((ts - l0)[waited])) if waited.sum() > 3 else 6_000.0
-        delay = np.where(waited, ts - l0, np.minimum(delay_usual, np.maximum(ts - l0, 0))).astype(float)
-        delay = np.where(launches.first[events], delay, 0.0)
+        waited = fresh & first
+        delays = (ts - l0)[waited]
+        delay_usual = float(np.median(delays)) if len(delays) > 3 else 6_000.0
+        # launched so shortly before its predecessor ended that its own way to the device explains its start:
+        # what then lies between the two is no gap of the device
+        on_its_way = first & (ts - l0 <= (float(np.percentile(delays, 90)) if len(delays) > 3 else 6_000.0))
+        behind = ts - previous_end
+        behind_others = (l0 < previous_end) & (behind < 20_000)
+        if (behind_others & ~on_its_way).sum() < 0.2 * behind_others.sum():
+            on_its_way |= behind_others & first  # not more than the slowest tenth of launches: none queued
+        gaps = behind[behind_others & ~on_its_way]
+        gap_usual = float(np.median(gaps)) if len(gaps) > 10 else 1_000.0
+        queued = behind_others & (~on_its_way | (behind <= gap_usual))
+        gap = np.where(queued, behind, gap_usual)
+        delay = np.where(
+            waited | on_its_way, ts - l0, np.minimum(delay_usual, np.maximum(ts - l0, 0))
+        ).astype(float)
+        delay = np.where(first, delay, 0.0)
         needs, lag = self._needs(ts, end, stream, previous_end, l1)
         page = np.array([PAGEABLE.search(x) is not None for x in t.names] or [False])[work.name[events]]
         cat = t.cat[work.rows[events]]
-        to_host = np.array(["DtoH" in x for x in t.names] or [False])[work.name[events]] & (cat == Cat.MEMCPY)
+        to_host = np.array([TO_HOST.search(x) is not None for x in t.names] or [False])[work.name[events]]
+        to_host &= cat == Cat.MEMCPY
         fetching = set(launches.row[events[to_host]].tolist())
         loop = Loop(
             free=host.free,
@@ -345,13 +390,16 @@ class _Builder:
             is_sync=host.is_sync,
             spent=host.spent,
             spent_tail=host.spent_tail,
+            release=set(np.flatnonzero(self.covers.release[rows]).tolist()),
+            paced=host.paced,
+            paced_tail=host.paced_tail,
             step_at=host.step_at,
             tail=host.tail,
             fetch=[int(r) in fetching for r in rows.tolist()],
             action_of_event=[action_of_row[int(r)] for r in launches.row[events].tolist()],
             duration=(end - ts).astype(float).tolist(),
             stream=stream.tolist(),
-            gap=gap.tolist(),
+            gap=gap.astype(float).tolist(),
             queued=queued.tolist(),
             delay=delay.tolist(),
             needs=needs,
@@ -386,8 +434,10 @@ class _Builder:
     def _needs(
         self, ts: I64, end: I64, stream: Ints, previous_end: I64, l1: I64
     ) -> tuple[list[int], list[float]]:
-        """Events that started later than launch and stream explain waited for another stream's work: the one
-        that ended last before the start."""
+        """Events that wait for another stream's work. Seen: one that started later than launch and stream
+        explain waited for the one that ended last before. Told by a call (`StreamWaitEvent` between its launch
+        and the launch before): it waits for the last work launched on another stream, also where a slow host
+        never let it come to a wait."""
         n = len(ts)
         needs, lag = [-1] * n, [0.0] * n
         if len(np.unique(stream)) < 2:
@@ -403,7 +453,30 @@ class _Builder:
             if at >= 0 and by_end[at] < j and ts[j] - sorted_end[at] < 20_000:
                 needs[j] = int(by_end[at])
                 lag[j] = float(ts[j] - sorted_end[at])
+        seen = [x for x, need in zip(lag, needs, strict=True) if need >= 0]
+        usual = float(np.median(seen)) if seen else 1_000.0
+        newest: dict[int, int] = {}
+        ordered = self._after_wait_calls()
+        for j in range(n):
+            if ordered[j] and needs[j] < 0:
+                done = [i for q, i in newest.items() if q != stream[j] and end[i] <= ts[j]]
+                if done:
+                    needs[j] = max(done, key=lambda i: int(end[i]))
+                    lag[j] = min(usual, float(ts[j] - end[needs[j]]))
+            newest[int(stream[j])] = j
         return needs, lag
+
+    def _after_wait_calls(self) -> Mask:
+        """Of the events in launch order: whether the thread told a stream to wait since its launch before."""
+        t, rows = self.t, self.launches.row[self.events]
+        named = np.array([_WAIT_CALL.search(n) is not None for n in t.names] or [False])
+        ordered = np.zeros(len(rows), bool)
+        for thread in self.launches.threads:
+            calls = t.ts[self.launches.host & named[t.name] & (t.thread == thread)]
+            mine = np.flatnonzero((t.thread[rows] == thread) & self.launches.first[self.events])
+            told = np.searchsorted(calls, t.ts[rows[mine]])
+            ordered[mine] = np.diff(told, prepend=0) > 0
+        return ordered
 
 
 def _typical(
@@ -449,6 +522,7 @@ def _run(
     since = dict.fromkeys((*HOST_CAUSES, "host-sync"), 0.0)
     seen = [(c, parts) for c, parts in loop.spent.items() if any(parts)]
     seen_tail = [(c, parts) for c, parts in loop.spent_tail.items() if any(parts)]
+    arrived: float | None = None
     busy = 0.0
     for cycle in range(cycles):
         counting = cycle == cycles - 1
@@ -457,6 +531,11 @@ def _run(
                 host += loop.free[i]
                 for cause, parts in seen:
                     since[cause] += parts[i]
+                if i in loop.paced:
+                    more = _later(loop.paced[i], loop.spent["data-wait"][i], host, arrived)
+                    host += more
+                    since["data-wait"] += more
+                    arrived = host - loop.paced[i][1]
                 start = host
                 host += loop.call[i]
                 for j in by_action[i]:
@@ -484,13 +563,28 @@ def _run(
                 if target >= 0:
                     back = ends[target] + loop.back[i]
                     if back > host:
-                        since["host-sync"] += back - host
+                        since["allocator-churn" if i in loop.release else "host-sync"] += back - host
                         host = back
+                if i in loop.release:
+                    since["allocator-churn"] += loop.call[i]
             host += loop.tail[k]
             for cause, parts in seen_tail:
                 since[cause] += parts[k]
+            if k in loop.paced_tail:
+                more = _later(loop.paced_tail[k], loop.spent_tail["data-wait"][k], host, arrived)
+                host += more
+                since["data-wait"] += more
+                arrived = host - loop.paced_tail[k][1]
         cycle_ends.append(max(host, device_done))
     return cycle_ends, busy, idle
+
+
+def _later(paced: tuple[float, float], waited: float, host: float, arrived: float | None) -> float:
+    """How much longer (or shorter: negative) than recorded the host waits for a batch of a paced loader."""
+    if arrived is None:  # the first batch: when the one before it came is not known
+        return 0.0
+    since, after = paced
+    return max(arrived + since + after - host, -waited)
 
 
 def _charge(
@@ -526,21 +620,28 @@ def without(loop: Loop, cause: str, *, residual_ns: float = 0.0) -> Loop:
     spent, spent_tail = loop.spent[cause], loop.spent_tail[cause]
     keep = [min(s, residual_ns) for s in spent]
     keep_tail = [min(s, residual_ns) for s in spent_tail]
+    gone = loop.release if cause == "allocator-churn" else set()
     return replace(
         loop,
         free=[f - s + k for f, s, k in zip(loop.free, spent, keep, strict=True)],
         tail=[f - s + k for f, s, k in zip(loop.tail, spent_tail, keep_tail, strict=True)],
+        call=[0.0 if i in gone else c for i, c in enumerate(loop.call)],
+        waits=[-1 if i in gone else w for i, w in enumerate(loop.waits)],
         spent={**loop.spent, cause: keep},
         spent_tail={**loop.spent_tail, cause: keep_tail},
+        paced={} if cause == "data-wait" else loop.paced,
+        paced_tail={} if cause == "data-wait" else loop.paced_tail,
     )
 
 
 def without_syncs(loop: Loop) -> Loop:
-    """The host never asks for a result: neither the wait nor the copy that fetches it is there. Waits of
-    blocking copies to the device stay."""
+    """The host never asks for a result: neither the wait nor the copy that fetches it is there. Copies to the
+    device stay, and so does the wait that belongs to one from pageable memory: pinning it is another cure."""
     n = len(loop.free)
-    gone = [loop.is_sync[i] or (loop.fetch[i] and i + 1 < n and loop.is_sync[i + 1]) for i in range(n)]
-    of_gone = [gone[a] for a in loop.action_of_event]
+    staging = {a for a, p in zip(loop.action_of_event, loop.pageable, strict=True) if p and not loop.fetch[a]}
+    asks = [loop.is_sync[i] and not (i in staging or i - 1 in staging) for i in range(n)]
+    gone = [asks[i] or (loop.fetch[i] and i + 1 < n and asks[i + 1]) for i in range(n)]
+    of_gone = [gone[a] and loop.fetch[a] for a in loop.action_of_event]
     return replace(
         loop,
         waits=[-1 if g else w for w, g in zip(loop.waits, gone, strict=True)],
@@ -570,19 +671,24 @@ def as_graph(loop: Loop, *, node_gap_ns: float) -> Loop:
         call=[0.0] * len(loop.call),
         gap=gap,
         delay=[0.0] * len(loop.delay),
+        paced={i: (since, 0.0) for i, (since, _) in loop.paced.items()},
+        paced_tail={k: (since, 0.0) for k, (since, _) in loop.paced_tail.items()},
     )
 
 
 def pinned_copies(loop: Loop, *, bytes_per_s: float, overlapped: bool) -> Loop:
-    """Pageable copies from pinned memory instead: at the link's rate and without holding the host;
-    `overlapped` on a stream of their own, a batch ahead."""
+    """Pageable copies from pinned memory instead: at the link's rate and, to the device, without holding the
+    host (a result that is fetched is waited for, whatever the memory); `overlapped` on a stream of their own,
+    a batch ahead."""
     copies = -2  # no stream of a file is negative
     duration, stream = list(loop.duration), list(loop.stream)
     held: set[int] = set()
     for j, pageable in enumerate(loop.pageable):
         if pageable and loop.bytes[j] > 0:
-            held.add(loop.action_of_event[j])
             duration[j] = min(duration[j], loop.bytes[j] / bytes_per_s * 1e9)
+            if loop.fetch[loop.action_of_event[j]]:
+                continue
+            held.add(loop.action_of_event[j])
             if overlapped:
                 stream[j] = copies
     usual = float(np.median([c for i, c in enumerate(loop.call) if i not in held] or [5_000.0]))

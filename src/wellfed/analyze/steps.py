@@ -1,6 +1,7 @@
 """Steps: as the host annotated them, and the windows on the device in which their work was done."""
 
 import re
+from collections.abc import Collection
 
 import numpy as np
 
@@ -27,8 +28,9 @@ class HostSteps:
         return len(self.names)
 
 
-def find_steps(timeline: Timeline) -> HostSteps:
-    """ProfilerStep annotations, else a recurring step-like annotation, else the ends of optimizer steps."""
+def find_steps(timeline: Timeline, threads: Collection[int] = ()) -> HostSteps:
+    """ProfilerStep annotations, else a recurring step-like annotation, else the ends of optimizer steps.
+    Where several loops run in one process, those marked on one of `threads` count."""
     marked = np.array([_MAY_MARK.search(n) is not None for n in timeline.names] or [False])
     # before PyTorch 1.11 annotations were written as operators
     rows = np.flatnonzero(
@@ -37,13 +39,13 @@ def find_steps(timeline: Timeline) -> HostSteps:
     names = [timeline.names[i] for i in timeline.name[rows].tolist()]
     profiler = [r for r, n in zip(rows.tolist(), names, strict=True) if _PROFILER_STEP.fullmatch(n)]
     if profiler:
-        return _from_rows(timeline, profiler, "ProfilerStep")
+        return _from_rows(timeline, profiler, "ProfilerStep", threads)
     by_label: dict[str, list[int]] = {}
     for row, name in zip(rows.tolist(), names, strict=True):
         by_label.setdefault(_NUMBER.sub("#", name), []).append(row)
     for label, found in by_label.items():
         if len(found) >= 3 and _STEP_LIKE.match(label):
-            return _from_rows(timeline, found, label)
+            return _from_rows(timeline, found, label, threads)
     for label, found in by_label.items():
         if len(found) >= 3 and label.startswith("Optimizer.step"):
             ends = sorted(int(timeline.end[r]) for r in found)
@@ -56,8 +58,29 @@ def find_steps(timeline: Timeline) -> HostSteps:
     return HostSteps([], [], [], None)
 
 
-def _from_rows(timeline: Timeline, rows: list[int], source: str) -> HostSteps:
-    """Intervals in order; one that lies within its predecessor (another thread's copy) is left out."""
+def unbroken(steps: HostSteps) -> HostSteps:
+    """The longest run of ProfilerSteps with consecutive numbers: where one is lost (a damaged file), its
+    work would be counted to the step before."""
+    if steps.source != "ProfilerStep" or len(steps) < 2:
+        return steps
+    found = [_NUMBER.search(name) for name in steps.names]
+    numbers = [int(m.group()) if m else None for m in found]
+    best, begin = (0, 1), 0
+    for k in range(1, len(steps) + 1):
+        before, now = numbers[k - 1], numbers[k] if k < len(steps) else None
+        if k == len(steps) or (before is not None and now is not None and now > before + 1):
+            best = max(best, (begin, k), key=lambda run: run[1] - run[0])
+            begin = k
+    cut = slice(*best)
+    return HostSteps(steps.names[cut], steps.start[cut], steps.end[cut], steps.source)
+
+
+def _from_rows(timeline: Timeline, rows: list[int], source: str, threads: Collection[int]) -> HostSteps:
+    """Intervals in order, of the thread that marks most of them; one that lies within its predecessor is left
+    out."""
+    of = timeline.thread[rows].tolist()
+    most = max(sorted(set(of)), key=lambda thread: (thread in threads, of.count(thread)))
+    rows = [r for r, thread in zip(rows, of, strict=True) if thread == most]
     names: list[str] = []
     start: list[int] = []
     end: list[int] = []

@@ -13,7 +13,7 @@ from wellfed.analyze.budget import Work, budget_in, comm_totals, raw_budget
 from wellfed.analyze.causes import CAUSES, PAGEABLE, Covers, charge
 from wellfed.analyze.launches import Launches
 from wellfed.analyze.replay import HOST_CAUSES, Loop, Replayed
-from wellfed.analyze.steps import HostSteps, device_windows, find_steps
+from wellfed.analyze.steps import HostSteps, device_windows, find_steps, unbroken
 from wellfed.model.base import replace
 from wellfed.model.timeline import Cat, Timeline
 from wellfed.model.trace import Budget, KernelRow, RankTrace, Step, StepBudget, TraceWarning
@@ -80,7 +80,7 @@ def study_device(
         return Study(rank=rank, refused="no GPU event in the file")
     launches = Launches(timeline, work)
     covers = Covers(timeline, work, launches)
-    steps = find_steps(timeline)
+    steps = find_steps(timeline, launches.threads)
     if keep is not None:
         steps = keep(steps)
     base = timeline.base_ns
@@ -121,7 +121,7 @@ def study_device(
         has_host_events=bool(launches.threads),
         step_known=step_ms is not None,
     )
-    return _with_replay(found, timeline, work, launches, covers, steps, budgets, charged, step_ms)
+    return _with_replay(found, timeline, work, launches, covers, unbroken(steps), budgets, charged, step_ms)
 
 
 def _with_replay(
@@ -262,7 +262,8 @@ def _cures(loops: list[Loop], free: tuple[Replayed, ...], link_gbs: float) -> di
 
 def _there(loop: Loop, name: str) -> bool:
     if name in HOST_CAUSES:
-        return any(loop.spent[name]) or any(loop.spent_tail[name])
+        releases = name == "allocator-churn" and bool(loop.release)
+        return releases or any(loop.spent[name]) or any(loop.spent_tail[name])
     if name == "host-sync":
         return any(loop.is_sync)
     if name.startswith("pageable-copy"):
@@ -535,6 +536,16 @@ def _integrity(
                 count=0,
                 sample="no ProfilerStep and nothing step-like recurs; call profiler.step() each step",
                 weakens="per-step numbers and every gain",
+            )
+        )
+    lost = len(steps) - len(unbroken(steps))
+    if lost:
+        found.append(
+            TraceWarning(
+                code="missing-steps",
+                count=lost,
+                sample=f"ProfilerSteps are missing in between; {lost} beyond the gap are not replayed",
+                weakens="the step's time and every gain: fewer steps",
             )
         )
     frames = int((timeline.cat == Cat.PYTHON).sum())

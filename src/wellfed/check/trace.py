@@ -158,6 +158,9 @@ def judge_data(study: Study) -> Verdict | None:
     How it is judged. The step is replayed, the profiler's cost taken off, with the loader always ready; the
     time saved is the cost. From 5 % of the step a warning, from 20 % an error.
 
+    Workers that the host waited for twice or more deliver at their own rate: then no other cure is worth more
+    than that rate allows.
+
     Remedy. More workers (`num_workers`), `persistent_workers=True`, `prefetch_factor` for uneven samples, pinned
     memory; then cheaper samples (cache decoded data, smaller images, a faster decoder).
 
@@ -252,7 +255,8 @@ def judge_sync(study: Study) -> Verdict | None:
 def judge_pageable(study: Study) -> Verdict | None:
     """Copies from pageable memory hold the GPU and the host.
 
-    What it looks at. Copies named Pageable: their time outside compute, and the host blocked in them.
+    What it looks at. Copies named Pageable: their time outside compute, and the host blocked in them. (A result
+    that is fetched to the host is waited for whatever the memory: see host-sync.)
 
     Why it costs. The driver stages them through a small pinned buffer with the CPU: a third to a tenth of the
     link, the host waits, nothing overlaps.
@@ -322,8 +326,8 @@ def _host_rule(cause: str, fine: str, text: str, remedy: str) -> Rule:
 def judge_stall(study: Study) -> Verdict | None:
     """The launching thread falls silent and the GPU runs dry.
 
-    What it looks at. Stretches of 5 ms and more without any operator or runtime call on the launching threads,
-    outside the loader and checkpoints, while the GPU is idle.
+    What it looks at. Stretches of 2 ms and more in which no operator or runtime call starts or ends on the launching
+    threads, outside the loader, checkpoints and calls that wait, while the GPU is idle.
 
     Why it costs. Garbage collection, logging, a lock, CPU work in Python, or a descheduled thread: nothing is queued.
 
@@ -518,8 +522,8 @@ def _finding(
         saved = min(saved, sum(idle.get(c, 0.0) for c in (cause, *also)))
     gain = _gain(cure)
     part = saved / step if step else 0.0
-    # certain only to the extent that the least it can save is something
-    sure = share(gain.low or 1.0)
+    # certain only as far as what recording cost is: it must save something at each of the three points
+    sure = share(min(b / a if a > 0 else 1.0 for b, a in zip(cure.before, cure.after, strict=True)))
     if part < HIDDEN_SHARE:
         return Verdict(
             code="",
@@ -528,7 +532,7 @@ def _finding(
             message=f"{fine} (curing it would save {max(part, 0.0):.1%} of the step)",
         )
     severity = _severity(part) if sure >= HIDDEN_SHARE else "info"
-    if severity == "error" and share(gain.low or 1.0) < WARNING_SHARE:
+    if severity == "error" and sure < WARNING_SHARE:
         severity = "warning"
     return Verdict(
         code="",

@@ -1,0 +1,50 @@
+"""Loader workers that cannot keep up deliver at their own rate, whatever the loop does.
+
+A wait for such a loader is not time that the host spends: it ends when the batch is there. A host that is
+faster, because nobody records it or because something else was cured, only waits longer.
+"""
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+
+from wellfed.analyze.launches import Launches
+from wellfed.analyze.steps import HostSteps
+from wellfed.model.timeline import F64, I64, Cat, Timeline
+
+_WORKERS = re.compile(r"enumerate\(DataLoader\)#_MultiProcessing.*__next__")
+WAIT_NS = 1_000_000
+WAIT_SHARE = 0.05
+"""Taking a batch that is ready took 0.05 to 0.3 ms on the hosts of docs/validation/trace.md. Longer than
+1 ms and 5 % of the step, the host waited for a worker."""
+
+
+class Pace(NamedTuple):
+    """Batches that the host waited for: `arrival` (ns, the end of `__next__`) and `since`, the time from the
+    arrival of the one before it. For the first, `since` is what the mean rate makes it in a loop over and over."""
+
+    arrival: I64
+    since: F64
+
+
+NO_PACE = Pace(np.zeros(0, np.int64), np.zeros(0))
+
+
+def pace_of(timeline: Timeline, launches: Launches, steps: HostSteps) -> Pace:
+    """The pace of worker processes that the host waited for at least twice in the steps. A single wait tells
+    no rate: it stays the length it has."""
+    named = np.array([_WORKERS.search(n) is not None for n in timeline.names] or [False])
+    begin, end = steps.start[0], steps.end[-1]
+    # before PyTorch 1.11 annotations were written as operators
+    note = launches.host & ((timeline.cat == Cat.ANNOTATION) | (timeline.cat == Cat.OP))
+    rows = np.flatnonzero(note & named[timeline.name] & (timeline.ts >= begin) & (timeline.end <= end))
+    limit = max(float(WAIT_NS), WAIT_SHARE * (end - begin) / len(steps))
+    waited = np.flatnonzero(timeline.dur[rows] >= limit)
+    if len(waited) < 2:
+        return NO_PACE
+    arrival = timeline.end[rows][waited]
+    since = np.diff(arrival, prepend=arrival[0]).astype(np.float64)
+    mean = float(arrival[-1] - arrival[0]) / float(waited[-1] - waited[0])
+    since[0] = mean * float(len(rows) - waited[-1] + waited[0])
+    return Pace(arrival, since)
