@@ -1,0 +1,257 @@
+"""What if all ranks were equally fast: the matched collectives replayed with other work between them.
+
+A rank is a row of calls. Between the end of what a call blocks and the next call lies its *own* work; a call
+ends, for each rank, its transfer after the last rank has come. So from own work and transfers the whole run
+follows, and with the definitions of the OSDI 2025 study of stragglers (`wellfed.analyze.straggler`) the
+slowdown `S = T / T_ideal`, each rank's part of it, and what is left without one rank's excess. Equal means:
+the mean own work at the same place of a step over all ranks and steps with the same row of calls, and the
+median transfer of calls alike. What of a call was hidden under computing stays able to hide as much.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from wellfed.analyze.matching import Matched, Times
+from wellfed.model.base import Value
+from wellfed.model.timeline import F64, I64
+
+MAX_ROWS = 30_000
+"""Calls (each on all its ranks) that are replayed; of more, the first in time."""
+MAX_RANKS_ALONE = 64
+MAX_RANKS_CURED = 16
+OUT_OF_ORDER_LIMIT = 0.05
+
+
+class RanksWhatIf(Value, frozen=True, kw_only=True):
+    """`measured_ns` is the time from the first call to the end of the last, `ideal_ns` what it would be with
+    equal ranks and transfers; `slowdown` their ratio. `alone` is the slowdown that one rank's own work makes
+    (1.0: none), `transfers` the one that uneven transfers make; `without` the share of the loss that goes
+    when one rank is made equal, `gain` the speed-up of the run then. `own_excess` is a rank's own work over
+    that of its peers, less 1. `calls` were replayed. All empty, with `refused` saying why, when the calls
+    don't make a replay."""
+
+    calls: int = 0
+    measured_ns: int = 0
+    ideal_ns: int = 0
+    slowdown: float = 1.0
+    transfers: float = 1.0
+    alone: dict[int, float] = {}
+    without: dict[int, float] = {}
+    gain: dict[int, float] = {}
+    own_ns: dict[int, int] = {}
+    own_excess: dict[int, float] = {}
+    refused: str | None = None
+
+
+class _Items(NamedTuple):
+    """One row for each call and rank, by rank and order; `at` finds them from a matched group: [call, rank].
+    Sending and receiving are different operations here."""
+
+    rank: npt.NDArray[np.intp]
+    start: F64
+    own: F64
+    blocked: F64
+    duration: F64
+    first: npt.NDArray[np.bool_]
+    step: I64
+    op: I64
+    size: I64
+    members: I64
+    at: list[npt.NDArray[np.intp]]
+
+
+def what_if(
+    matched: Sequence[Matched], starts: Sequence[Times], ranks: Sequence[int], *, thinned: int = 1
+) -> RanksWhatIf:
+    """The what-if over matched calls; `starts` are their starts on the reference's clock."""
+    if thinned > 1:
+        return RanksWhatIf(refused="only some of the calls were kept")
+    calls = [(m, s) for m, s in zip(matched, starts, strict=True) if m.by != "end" and len(m.size)]
+    if not calls:
+        return RanksWhatIf(refused="no call is matched on all its ranks")
+    calls = _first(calls)
+    items = _items(calls, {r: k for k, r in enumerate(ranks)})
+    equal = _equal_work(items)
+    own = np.bincount(items.rank, items.own * ~items.first, len(ranks))
+    fair = np.bincount(items.rank, equal * ~items.first, len(ranks))
+    excess = np.where(fair > 0, own / np.maximum(fair, 1.0) - 1.0, 0.0)
+
+    order = sorted(
+        ((int(s[row].max()), n, row) for n, (m, s) in enumerate(calls) for row in range(len(m.size))),
+    )
+    late = _out_of_order(items, order)
+    if late > OUT_OF_ORDER_LIMIT * len(items.rank):
+        return RanksWhatIf(refused="ranks run the same calls in different order")
+    here = np.unique(items.rank)
+    by_excess = here[np.argsort(-excess[here], kind="stable")]
+    alone = here if len(here) <= MAX_RANKS_ALONE else by_excess[:MAX_RANKS_CURED]
+    cured = by_excess[:MAX_RANKS_CURED]
+    keep = np.zeros((3 + len(alone) + len(cured), len(ranks)), bool)
+    keep[0] = True
+    keep[3 + np.arange(len(alone)), alone] = True
+    keep[3 + len(alone) :] = True
+    keep[3 + len(alone) + np.arange(len(cured)), cured] = False
+    keep_transfer = np.zeros(len(keep), bool)
+    keep_transfer[[0, 2]] = True
+    keep_transfer[3 + len(alone) :] = True
+    end = _replay(items, order, equal, keep, keep_transfer)
+    total, ideal = float(end[0]), float(end[1])
+    loss = total - ideal
+    return RanksWhatIf(
+        calls=len(order),
+        measured_ns=round(total),
+        ideal_ns=round(ideal),
+        slowdown=total / ideal,
+        transfers=float(end[2]) / ideal,
+        alone={ranks[r]: float(end[3 + k]) / ideal for k, r in enumerate(alone.tolist())},
+        without={
+            ranks[r]: (total - float(end[3 + len(alone) + k])) / loss
+            for k, r in enumerate(cured.tolist())
+            if loss > 1e-9 * ideal
+        },
+        gain={ranks[r]: total / float(end[3 + len(alone) + k]) for k, r in enumerate(cured.tolist())},
+        own_ns={ranks[r]: round(float(own[r])) for r in here.tolist()},
+        own_excess={ranks[r]: float(excess[r]) for r in here.tolist()},
+    )
+
+
+def _first(calls: list[tuple[Matched, Times]]) -> list[tuple[Matched, Times]]:
+    """Of too many calls the first in time."""
+    latest = np.concatenate([s.max(axis=1) for _, s in calls])
+    if len(latest) <= MAX_ROWS:
+        return calls
+    until = np.partition(latest, MAX_ROWS)[MAX_ROWS]
+    cut = []
+    for m, s in calls:
+        rows = s.max(axis=1) < until
+        if rows.any():
+            kept = {f: getattr(m, f)[rows] for f in ("size", "step", "start", "end", "blocked", "place")}
+            names = [o for o, k in zip(m.op, rows.tolist(), strict=True) if k]
+            cut.append((m._replace(op=names, **kept), s[rows]))
+    return cut
+
+
+def _items(calls: list[tuple[Matched, Times]], index: dict[int, int]) -> _Items:
+    origin = min(int(s.min()) for _, s in calls)
+    ops: dict[str, int] = {}
+    columns: dict[str, list[npt.NDArray[np.int64]]] = {}
+    for m, s in calls:
+        n, r = s.shape
+        sends = [m.group.kind == "pair" and x == m.group.ranks[0] for x in m.ranks]
+        op = np.array([ops.setdefault(o, len(ops)) for o in m.op])[:, None] * 2 + np.array(sends)
+        for name, values in {
+            "rank": np.broadcast_to([index[x] for x in m.ranks], (n, r)),
+            "place": m.place,
+            "start": s - origin,
+            "duration": m.end - m.start,
+            "blocked": m.blocked,
+            "step": np.broadcast_to(m.step[:, None], (n, r)),
+            "op": op,
+            "size": np.broadcast_to(m.size[:, None], (n, r)),
+            "members": np.full((n, r), r),
+        }.items():
+            columns.setdefault(name, []).append(np.ascontiguousarray(values).ravel())
+    flat = {name: np.concatenate(parts) for name, parts in columns.items()}
+    order = np.lexsort((flat["place"], flat["rank"]))
+    flat = {name: values[order] for name, values in flat.items()}
+    where = np.empty(len(order), np.intp)
+    where[order] = np.arange(len(order))
+    at, used = [], 0
+    for _, s in calls:
+        at.append(where[used : used + s.size].reshape(s.shape))
+        used += s.size
+    rank, start = flat["rank"], flat["start"].astype(np.float64)
+    first = np.append(True, rank[1:] != rank[:-1])
+    last = np.append(first[1:], True)
+    room = np.where(last, np.inf, np.append(start[1:], 0.0) - start)
+    blocked = np.clip(flat["blocked"].astype(np.float64), 0.0, np.maximum(room, 0.0))
+    before = np.append(0.0, (start + blocked)[:-1])
+    own = np.where(first, start, start - before)
+    return _Items(
+        rank=rank.astype(np.intp),
+        start=start,
+        own=own,
+        blocked=blocked,
+        duration=flat["duration"].astype(np.float64),
+        first=first,
+        step=flat["step"],
+        op=flat["op"],
+        size=flat["size"],
+        members=flat["members"],
+        at=at,
+    )
+
+
+def _equal_work(items: _Items) -> F64:
+    """The mean of each piece of own work over those alike. Alike are the pieces at the same place of a step, of
+    ranks and steps with the same row of calls."""
+    n = len(items.rank)
+    fresh = items.first | np.append(True, items.step[1:] != items.step[:-1])
+    turn = np.cumsum(fresh) - 1
+    begin = np.maximum.accumulate(np.where(fresh, np.arange(n), 0))
+    position = np.arange(n) - begin
+    mixed = (
+        items.op.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        + items.members.astype(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F)
+        + np.uint64(1)
+    ) * (position.astype(np.uint64) * np.uint64(0x165667B19E3779F9) + np.uint64(0x27D4EB2F165667C5))
+    row = np.zeros(int(turn[-1]) + 1, np.uint64)
+    np.add.at(row, turn, mixed ^ (mixed >> np.uint64(29)))
+    _, row_id = np.unique(row, return_inverse=True)
+    key = row_id[turn] * (int(position.max()) + 2) + np.where(items.first, 0, position + 1)
+    key = np.where(items.first, -1, key)
+    _, kind = np.unique(key, return_inverse=True)
+    mean = np.bincount(kind, items.own) / np.bincount(kind)
+    return np.asarray(mean[kind])
+
+
+def _equal_transfer(items: _Items, transfer: F64) -> F64:
+    label = np.unique(np.stack([items.op, items.size, items.members], axis=1), axis=0, return_inverse=True)[1]
+    label = label.ravel()
+    order = np.lexsort((transfer, label))
+    edges = np.flatnonzero(np.append(True, np.diff(label[order]) != 0))
+    medians = np.array([np.median(part) for part in np.split(transfer[order], edges[1:])])
+    return np.asarray(medians[label])
+
+
+def _out_of_order(items: _Items, order: list[tuple[int, int, int]]) -> int:
+    """How many calls come after a later one of the same rank when replayed in order of their last start."""
+    turn = np.empty(len(items.rank), np.int64)
+    for k, (_, n, row) in enumerate(order):
+        turn[items.at[n][row]] = k
+    back = turn[1:] < turn[:-1]
+    return int((back & (items.rank[1:] == items.rank[:-1])).sum())
+
+
+def _replay(
+    items: _Items,
+    order: list[tuple[int, int, int]],
+    equal: F64,
+    keep: npt.NDArray[np.bool_],
+    keep_transfer: npt.NDArray[np.bool_],
+) -> F64:
+    """When the last call ends in each scenario, ns since the first began. `keep` [scenario, rank] says whose
+    own work stays as measured. A rank carries how far it is ahead of or behind the measured run."""
+    latest = np.empty(len(items.rank))
+    for _, n, row in order:
+        at = items.at[n][row]
+        latest[at] = items.start[at].max()
+    transfer = np.clip(items.start + items.duration - latest, 0.0, items.duration)
+    changed = equal - items.own
+    changed_transfer = _equal_transfer(items, transfer) - transfer
+    hidden = items.duration - items.blocked
+    done = items.start + items.blocked
+    drop, drop_transfer = (~keep).astype(np.float64), (~keep_transfer).astype(np.float64)[:, None]
+    shift = np.zeros(keep.shape)
+    end = np.zeros(len(keep))
+    for _, n, row in order:
+        at = items.at[n][row]
+        who = items.rank[at]
+        come = items.start[at] + shift[:, who] + changed[at] * drop[:, who]
+        over = come.max(axis=1, keepdims=True) + transfer[at] + changed_transfer[at] * drop_transfer
+        shift[:, who] = come + np.maximum(over - come - hidden[at], 0.0) - done[at]
+        end = np.maximum(end, over.max(axis=1))
+    return end
