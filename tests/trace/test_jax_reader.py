@@ -217,6 +217,21 @@ def test_numbers_beyond_all_bounds_are_dropped(tmp_path: Path) -> None:
     assert codes(t) == ["clock-trouble", "bad-duration"] and len(Work(t, 0).ts) == 41
 
 
+def test_hostile_texts_take_no_longer_than_others(tmp_path: Path) -> None:
+    """Each of these took minutes, or ended in a traceback, where strings or ends are searched for again."""
+    head = b'{"metadata":{"highres-ticks":true},"traceEvents":['
+    n = 20_000
+    for body in (
+        b'{"ph":"X","name":"' * n,
+        b'{"ph":"X","name":"' + b'\\"' * n,
+        b'{"ph":"X","name":"' + b'\\"' * n + b"\\",
+        b'{"ph":"X","a":' + b'{"a":' * n,
+    ):
+        (tmp_path / "t.json").write_bytes(head + body)
+        with pytest.raises(WellfedError):
+            read_file(tmp_path / "t.json")
+
+
 def test_any_mutation_is_survived(tmp_path: Path) -> None:
     data = text_of(loop(10))
     whole = len(one(write(tmp_path / "t.json", loop(10))))

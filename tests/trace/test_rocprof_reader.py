@@ -237,6 +237,14 @@ def test_endless_nesting_is_refused(tmp_path: Path) -> None:
         read_file(tmp_path / "t.json")
 
 
+def test_hostile_texts_take_no_longer_than_others(tmp_path: Path) -> None:
+    """Each of these took minutes where strings or ends are searched for again."""
+    for piece in (b'{"size":1,"kind":', b'"kernel_dispatch":[', b'"strings":{', b'"agents":[{"size":"\\"'):
+        (tmp_path / "t.json").write_bytes(b'{"rocprofiler-sdk-tool":[{' + piece * 20_000)
+        with pytest.raises(WellfedError):
+            read_file(tmp_path / "t.json")
+
+
 def test_any_mutation_is_survived(tmp_path: Path) -> None:
     data = text_of(loop(20))
     dice = random.Random(5)

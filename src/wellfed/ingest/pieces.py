@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}]', re.DOTALL)
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[{}]', re.DOTALL)
+"""Strings (one that does not close reaches to the end, so that nothing is scanned twice) and braces."""
 BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding a broken (or hostile: endlessly nested) text raises."""
 LONGEST = 16 << 20
@@ -20,19 +21,18 @@ def salvage(
     found: list[Any] = []
     lost: list[int] = []
     at = begin
-    while match := start.search(text, at, end):
+    match = start.search(text, begin, end)
+    while match:
         if text[at : match.start()].strip(b", \t\r\n"):
             lost.append(at)  # something stands before it that does not begin as an object should
-        stop = object_end(text, match.start(), end)
+        following = start.search(text, match.end(), end)
+        at = object_end(text, match.start(), following.start() if following else end)
         try:
-            found.append(decoder.decode(text[match.start() : stop]))
-            at = stop
+            found.append(decoder.decode(text[match.start() : at]))
         except BROKEN:
             lost.append(match.start())
-            following = start.search(text, match.end(), end)
-            if following is None:
-                break
-            at = following.start()
+            at = following.start() if following else end
+        match = following
     return found, lost
 
 

@@ -406,9 +406,14 @@ def _salvaged(text: bytes, rows: Rows, name_of: str) -> Process:
     marks.sort()
     process = Process()
     lost: list[int] = []
+    read: set[str] = set()
     for k, (_, begin, name) in enumerate(marks):
         end = marks[k + 1][0] if k + 1 < len(marks) else len(text)
-        lost += _salvage_one(process, text, begin, end, name)
+        if name not in ("metadata", "strings"):
+            lost += _salvage_list(process, text, begin, end, name)
+        elif name not in read:  # one of each: their ends are searched for, which a thousand would make slow
+            read.add(name)
+            lost += _salvage_head(process, text, begin, name)
     if not any(process.buffer_records.values()):
         raise WellfedError(
             f"{name_of} is damaged: no record in it can be read", hint="copy it again, or record it again"
@@ -423,9 +428,7 @@ def _salvaged(text: bytes, rows: Rows, name_of: str) -> Process:
     return process
 
 
-def _salvage_one(process: Process, text: bytes, begin: int, end: int, name: str) -> list[int]:
-    if name in ("metadata", "strings"):
-        return _salvage_head(process, text, begin, name)
+def _salvage_list(process: Process, text: bytes, begin: int, end: int, name: str) -> list[int]:
     decoder = _DECODE_HEAD.get(name, _DECODE_RECORD)
     found, lost = salvage(text, begin, end, _STARTS[name], decoder)
     if name == "agents":
