@@ -174,7 +174,7 @@ class _Store:
         loose: dict[int, str] = {}
         if self.thinned > 1:
             self.notes.append(
-                f"one of {self.thinned} runs of {BLOCK} calls is kept: there are too many for all"
+                f"one of {self.thinned} runs of {BLOCK} calls is kept (there are too many for all): gains are lower bounds"
             )
         for group, g in self.groups.items():
             present = sorted(rank for gg, rank in self.shape if gg == g)

@@ -2,10 +2,11 @@
 
 A rank is a row of calls. Between the end of what a call blocks and the next call lies its *own* work; a call
 ends, for each rank, its transfer after the last rank has come. So from own work and transfers the whole run
-follows, and with the definitions of the OSDI 2025 study of stragglers (`wellfed.analyze.straggler`) the
-slowdown `S = T / T_ideal`, each rank's part of it, and what is left without one rank's excess. Equal means:
-the mean own work at the same place of a step over all ranks and steps with the same row of calls, and the
-median transfer of calls alike. What of a call was hidden under computing stays able to hide as much.
+follows, and from it, in the manner of the OSDI 2025 study of stragglers (`wellfed.analyze.straggler`), the
+slowdown `S = T / T_equal`, each rank's part of it, and what is left without one rank's excess. Equal means: the
+mean own work of all ranks at the same place of the same step, among ranks with the same row of calls. Unlike
+in that study steps are not averaged: what makes a step long on all ranks is no straggler. What of a call was
+hidden under computing stays able to hide as much. Transfers stay as measured, but for `transfers`.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ import numpy.typing as npt
 
 from wellfed.analyze.matching import Matched, Times
 from wellfed.model.base import Value
-from wellfed.model.timeline import F64, I64
+from wellfed.model.timeline import F64, I64, Mask
 
 MAX_ROWS = 30_000
 """Calls (each on all its ranks) that are replayed; of more, the first in time."""
@@ -24,18 +25,21 @@ MAX_RANKS_ALONE = 64
 MAX_RANKS_CURED = 16
 OUT_OF_ORDER_LIMIT = 0.05
 
+Shares = npt.NDArray[np.float64]
+
 
 class RanksWhatIf(Value, frozen=True, kw_only=True):
-    """`measured_ns` is the time from the first call to the end of the last, `ideal_ns` what it would be with
-    equal ranks and transfers; `slowdown` their ratio. `alone` is the slowdown that one rank's own work makes
-    (1.0: none), `transfers` the one that uneven transfers make; `without` the share of the loss that goes
-    when one rank is made equal, `gain` the speed-up of the run then. `own_excess` is a rank's own work over
-    that of its peers, less 1. `calls` were replayed. All empty, with `refused` saying why, when the calls
-    don't make a replay."""
+    """`measured_ns` is the time from the first call to the end of the last, `equal_ns` what it would be with
+    equal ranks; `slowdown` their ratio. `alone` is the slowdown that one rank's own work makes (1.0: none),
+    `transfers` the one that transfers make which take longer than the median of those alike. `without` is the
+    share of the loss that goes when one rank works like its peers, `gain` the speed-up of the run then.
+    `own_excess` is a rank's own work over the mean of it and its peers, less 1, and `own_score` by how many
+    standard errors it exceeds the others' (both without ranks that have no peers). `calls` were replayed. All
+    empty, with `refused` saying why, when the calls don't make a replay."""
 
     calls: int = 0
     measured_ns: int = 0
-    ideal_ns: int = 0
+    equal_ns: int = 0
     slowdown: float = 1.0
     transfers: float = 1.0
     alone: dict[int, float] = {}
@@ -43,19 +47,22 @@ class RanksWhatIf(Value, frozen=True, kw_only=True):
     gain: dict[int, float] = {}
     own_ns: dict[int, int] = {}
     own_excess: dict[int, float] = {}
+    own_score: dict[int, float] = {}
     refused: str | None = None
 
 
 class _Items(NamedTuple):
     """One row for each call and rank, by rank and order; `at` finds them from a matched group: [call, rank].
-    Sending and receiving are different operations here."""
+    Sending and receiving are different operations here. `fixed` work has no like: before a rank's first call,
+    and across a gap."""
 
     rank: npt.NDArray[np.intp]
     start: F64
     own: F64
     blocked: F64
     duration: F64
-    first: npt.NDArray[np.bool_]
+    first: Mask
+    fixed: Mask
     step: I64
     op: I64
     size: I64
@@ -66,18 +73,16 @@ class _Items(NamedTuple):
 def what_if(
     matched: Sequence[Matched], starts: Sequence[Times], ranks: Sequence[int], *, thinned: int = 1
 ) -> RanksWhatIf:
-    """The what-if over matched calls; `starts` are their starts on the reference's clock."""
-    if thinned > 1:
-        return RanksWhatIf(refused="only some of the calls were kept")
+    """The what-if over matched calls; `starts` are their starts on the reference's clock. Where calls were
+    thinned out, the work across a gap stays as measured."""
     calls = [(m, s) for m, s in zip(matched, starts, strict=True) if m.by != "end" and len(m.size)]
     if not calls:
         return RanksWhatIf(refused="no call is matched on all its ranks")
     calls = _first(calls)
-    items = _items(calls, {r: k for k, r in enumerate(ranks)})
-    equal = _equal_work(items)
+    items = _items(calls, {r: k for k, r in enumerate(ranks)}, gaps=thinned > 1)
+    equal, others, compared = _equal_work(items)
     own = np.bincount(items.rank, items.own * ~items.first, len(ranks))
-    fair = np.bincount(items.rank, equal * ~items.first, len(ranks))
-    excess = np.where(fair > 0, own / np.maximum(fair, 1.0) - 1.0, 0.0)
+    excess, score, has_peers = _excess(items, equal, others, compared, len(ranks))
 
     order = sorted(
         ((int(s[row].max()), n, row) for n, (m, s) in enumerate(calls) for row in range(len(m.size))),
@@ -89,32 +94,33 @@ def what_if(
     by_excess = here[np.argsort(-excess[here], kind="stable")]
     alone = here if len(here) <= MAX_RANKS_ALONE else by_excess[:MAX_RANKS_CURED]
     cured = by_excess[:MAX_RANKS_CURED]
-    keep = np.zeros((3 + len(alone) + len(cured), len(ranks)), bool)
-    keep[0] = True
-    keep[3 + np.arange(len(alone)), alone] = True
-    keep[3 + len(alone) :] = True
-    keep[3 + len(alone) + np.arange(len(cured)), cured] = False
-    keep_transfer = np.zeros(len(keep), bool)
-    keep_transfer[[0, 2]] = True
-    keep_transfer[3 + len(alone) :] = True
-    end = _replay(items, order, equal, keep, keep_transfer)
-    total, ideal = float(end[0]), float(end[1])
-    loss = total - ideal
+    n_alone, n_cured = len(alone), len(cured)
+    scenarios = 3 + n_alone + n_cured
+    drop, peers, medians = (
+        np.zeros((scenarios, len(ranks))),
+        np.zeros((scenarios, len(ranks))),
+        np.zeros(scenarios),
+    )
+    drop[1 : 3 + n_alone] = 1.0
+    drop[3 + np.arange(n_alone), alone] = 0.0
+    medians[2] = 1.0
+    peers[3 + n_alone + np.arange(n_cured), cured] = 1.0
+    end = _replay(items, order, [(equal - items.own, drop), (others - items.own, peers)], medians)
+    total, same = float(end[0]), float(end[1])
+    loss = total - same
+    left = dict(zip((ranks[r] for r in cured.tolist()), end[3 + n_alone :].tolist(), strict=True))
     return RanksWhatIf(
         calls=len(order),
         measured_ns=round(total),
-        ideal_ns=round(ideal),
-        slowdown=total / ideal,
-        transfers=float(end[2]) / ideal,
-        alone={ranks[r]: float(end[3 + k]) / ideal for k, r in enumerate(alone.tolist())},
-        without={
-            ranks[r]: (total - float(end[3 + len(alone) + k])) / loss
-            for k, r in enumerate(cured.tolist())
-            if loss > 1e-9 * ideal
-        },
-        gain={ranks[r]: total / float(end[3 + len(alone) + k]) for k, r in enumerate(cured.tolist())},
+        equal_ns=round(same),
+        slowdown=total / same,
+        transfers=same / float(end[2]),
+        alone={ranks[r]: float(end[3 + k]) / same for k, r in enumerate(alone.tolist())},
+        without={r: (total - t) / loss for r, t in left.items()} if loss > 1e-9 * same else {},
+        gain={r: total / t for r, t in left.items()},
         own_ns={ranks[r]: round(float(own[r])) for r in here.tolist()},
-        own_excess={ranks[r]: float(excess[r]) for r in here.tolist()},
+        own_excess={ranks[r]: float(excess[r]) for r in here.tolist() if has_peers[r]},
+        own_score={ranks[r]: float(score[r]) for r in here.tolist() if has_peers[r]},
     )
 
 
@@ -134,7 +140,7 @@ def _first(calls: list[tuple[Matched, Times]]) -> list[tuple[Matched, Times]]:
     return cut
 
 
-def _items(calls: list[tuple[Matched, Times]], index: dict[int, int]) -> _Items:
+def _items(calls: list[tuple[Matched, Times]], index: dict[int, int], *, gaps: bool) -> _Items:
     origin = min(int(s.min()) for _, s in calls)
     ops: dict[str, int] = {}
     columns: dict[str, list[npt.NDArray[np.int64]]] = {}
@@ -177,6 +183,7 @@ def _items(calls: list[tuple[Matched, Times]], index: dict[int, int]) -> _Items:
         blocked=blocked,
         duration=flat["duration"].astype(np.float64),
         first=first,
+        fixed=first | (gaps & np.append(True, np.diff(flat["place"]) != 1)),
         step=flat["step"],
         op=flat["op"],
         size=flat["size"],
@@ -185,9 +192,9 @@ def _items(calls: list[tuple[Matched, Times]], index: dict[int, int]) -> _Items:
     )
 
 
-def _equal_work(items: _Items) -> F64:
-    """The mean of each piece of own work over those alike. Alike are the pieces at the same place of a step, of
-    ranks and steps with the same row of calls."""
+def _equal_work(items: _Items) -> tuple[F64, F64, Mask]:
+    """For each piece of own work the mean of those alike, the mean of the others alike, and whether there are
+    any. Alike are the pieces at the same place of the same step, of ranks with the same row of calls in it."""
     n = len(items.rank)
     fresh = items.first | np.append(True, items.step[1:] != items.step[:-1])
     turn = np.cumsum(fresh) - 1
@@ -200,12 +207,28 @@ def _equal_work(items: _Items) -> F64:
     ) * (position.astype(np.uint64) * np.uint64(0x165667B19E3779F9) + np.uint64(0x27D4EB2F165667C5))
     row = np.zeros(int(turn[-1]) + 1, np.uint64)
     np.add.at(row, turn, mixed ^ (mixed >> np.uint64(29)))
-    _, row_id = np.unique(row, return_inverse=True)
-    key = row_id[turn] * (int(position.max()) + 2) + np.where(items.first, 0, position + 1)
-    key = np.where(items.first, -1, key)
+    _, row_id = np.unique(np.stack([row, items.step[fresh].astype(np.uint64)]), axis=1, return_inverse=True)
+    key = np.where(items.fixed, -1, row_id.ravel()[turn] * (int(position.max()) + 1) + position)
     _, kind = np.unique(key, return_inverse=True)
-    mean = np.bincount(kind, items.own) / np.bincount(kind)
-    return np.asarray(mean[kind])
+    total, count = np.bincount(kind, items.own)[kind], np.bincount(kind)[kind]
+    others = np.where(count > 1, (total - items.own) / np.maximum(count - 1, 1), items.own)
+    stays = items.fixed & ~items.first
+    equal = np.where(stays, items.own, total / count)
+    return equal, np.where(stays, items.own, others), (count > 1) & ~items.fixed
+
+
+def _excess(items: _Items, equal: F64, others: F64, compared: Mask, n: int) -> tuple[F64, F64, Mask]:
+    """Of each rank: own work over the mean less 1, the same in standard errors of the single differences, and
+    whether at least half of its pieces have others to compare with."""
+    who, own = items.rank[compared], items.own[compared]
+    count = np.maximum(np.bincount(who, minlength=n), 1)
+    fair = np.bincount(who, equal[compared], n)
+    excess = np.where(fair > 0, np.bincount(who, own, n) / np.maximum(fair, 1.0) - 1.0, 0.0)
+    more = own - others[compared]
+    mean = np.bincount(who, more, n) / count
+    spread = np.bincount(who, (more - mean[who]) ** 2, n) / count
+    score = mean / np.sqrt(np.maximum(spread, 1.0) / count)
+    return excess, score, 2 * np.bincount(who, minlength=n) >= np.bincount(items.rank, minlength=n)
 
 
 def _equal_transfer(items: _Items, transfer: F64) -> F64:
@@ -229,29 +252,29 @@ def _out_of_order(items: _Items, order: list[tuple[int, int, int]]) -> int:
 def _replay(
     items: _Items,
     order: list[tuple[int, int, int]],
-    equal: F64,
-    keep: npt.NDArray[np.bool_],
-    keep_transfer: npt.NDArray[np.bool_],
+    changes: list[tuple[F64, Shares]],
+    medians: F64,
 ) -> F64:
-    """When the last call ends in each scenario, ns since the first began. `keep` [scenario, rank] says whose
-    own work stays as measured. A rank carries how far it is ahead of or behind the measured run."""
+    """When the last call ends in each scenario, ns since the first began. `changes` are changes of own work,
+    and how much of each a scenario makes [scenario, rank]; `medians` how much of the change of transfers. A
+    rank carries how far it is ahead of or behind the measured run."""
     latest = np.empty(len(items.rank))
     for _, n, row in order:
         at = items.at[n][row]
         latest[at] = items.start[at].max()
     transfer = np.clip(items.start + items.duration - latest, 0.0, items.duration)
-    changed = equal - items.own
     changed_transfer = _equal_transfer(items, transfer) - transfer
     hidden = items.duration - items.blocked
     done = items.start + items.blocked
-    drop, drop_transfer = (~keep).astype(np.float64), (~keep_transfer).astype(np.float64)[:, None]
-    shift = np.zeros(keep.shape)
-    end = np.zeros(len(keep))
+    shift = np.zeros(changes[0][1].shape)
+    end = np.zeros(len(medians))
     for _, n, row in order:
         at = items.at[n][row]
         who = items.rank[at]
-        come = items.start[at] + shift[:, who] + changed[at] * drop[:, who]
-        over = come.max(axis=1, keepdims=True) + transfer[at] + changed_transfer[at] * drop_transfer
+        come = items.start[at] + shift[:, who]
+        for change, share in changes:
+            come += change[at] * share[:, who]
+        over = come.max(axis=1, keepdims=True) + transfer[at] + changed_transfer[at] * medians[:, None]
         shift[:, who] = come + np.maximum(over - come - hidden[at], 0.0) - done[at]
         end = np.maximum(end, over.max(axis=1))
     return end

@@ -33,22 +33,25 @@ LAST_FROM = 0.50
 """Share of the calls in which the named rank must come last."""
 COST_FROM = 0.02
 """Share of the run that the waiting must cost: below 2 % nothing is reported."""
-CHANCE_Z = 3.0
-"""By how many standard deviations the named rank must come last more often than in turn."""
-REPLAY_FROM = (1.1, 0.5)
-"""By replay a rank is named when the run is this much slower than with equal ranks, and that rank alone
-explains this share of it (the reading of the OSDI 2025 study)."""
+CHANCE_Z = 4.0
+"""By how many standard deviations the named rank must come last more often than in turn, and by how many
+standard errors its own work must exceed its peers': one healthy set in ten thousand gets there by chance."""
+REPLAY_FROM = (1.05, 0.5)
+"""By replay a rank is named when the run gains this much once it works like its peers, and that is this share
+of what unequal ranks cost: 5 % of the time is a warning, half of the loss is how the OSDI 2025 study reads M_W."""
 BROKEN_ORDER_FROM = 0.02
 """Share of calls in which a rank would have ended before another began, from which a match is refused."""
 MAX_STEPS = 2_000
 MAX_SIZES = 200
+MAX_CELLS = 50_000
 
 
 class RankWait(Value, frozen=True, kw_only=True):
     """One rank's matched calls: time in them, of which waiting and transfer (sum exactly), the waiting that
     durations alone prove, and waiting that nothing hid (low, expected, high). `last` is the share of the calls
-    with a real wait in which this rank came last; `caused_ns` what the others waited for it then. `own_ns` and
-    `own_excess` are its work between calls and how much that is above its peers' (None: not known)."""
+    with a real wait in which this rank came last; `caused_ns` what the others waited for it then. `pair_wait_ns`
+    is the waiting in sends and receives: the bubble of a pipeline, as far as it lies in their kernels. `own_ns`
+    and `own_excess` are its work between calls and how much that is above its peers' (None: not known)."""
 
     rank: int
     calls: int
@@ -60,18 +63,22 @@ class RankWait(Value, frozen=True, kw_only=True):
     exposed_wait_ns: tuple[int, int, int]
     last: float
     caused_ns: int
+    pair_wait_ns: int = 0
     own_ns: int | None = None
     own_excess: float | None = None
 
 
 class StepWait(Value, frozen=True, kw_only=True):
-    """One step: mean and largest waiting of a rank in it, and who caused most of it (None: nobody)."""
+    """One step: mean, largest and least waiting of a rank in it, and who caused most of it (None: nobody).
+    `by_rank` has each rank's, in the order of the study's ranks, -1 for one without a call; empty where that
+    would be too much for a picture."""
 
     step: int
     mean_wait_ns: int
     max_wait_ns: int
     min_wait_ns: int
     last_rank: int | None
+    by_rank: tuple[int, ...] = ()
 
 
 class SizeRow(Value, frozen=True, kw_only=True):
@@ -93,10 +100,11 @@ class SizeRow(Value, frozen=True, kw_only=True):
 
 
 class RankStraggler(Value, frozen=True, kw_only=True):
-    """The rank that holds up the others. `by` says what named it. `speedup` is what the run gains when its
+    """The rank that holds up the others, among the `of` ranks at hand. `by` says what named it. `speedup` is what the run gains when its
     work is like its peers' (None: no replay)."""
 
     rank: int
+    of: int
     by: Literal["waiting", "replay"]
     last: float
     wait_share: float
@@ -168,7 +176,7 @@ def study_ranks(matching: Matching, *, curves: Iterable[Curve] = ()) -> RanksStu
         straggler=straggler,
         uneven=straggler is None and wait_share >= WAIT_FROM and cost_share >= COST_FROM,
         what_if=replay,
-        notes=matching.notes,
+        notes=matching.notes + _partial(splits),
     )
 
 
@@ -217,8 +225,8 @@ class _Sums:
         n = len(ranks)
         self.ranks = ranks
         self.index = {r: k for k, r in enumerate(ranks)}
-        self.calls, self.comm, self.wait, self.clock_free, self.exposed, self.caused = (
-            np.zeros(n, np.int64) for _ in range(6)
+        self.calls, self.comm, self.wait, self.clock_free, self.exposed, self.caused, self.pair_wait = (
+            np.zeros(n, np.int64) for _ in range(7)
         )
         self.exposed_wait = np.zeros((3, n))
         self.begin, self.end = np.full(n, np.iinfo(np.int64).max), np.full(n, np.iinfo(np.int64).min)
@@ -238,6 +246,8 @@ class _Sums:
         self.exposed[who] += m.blocked.sum(axis=0)
         self.begin[who] = np.minimum(self.begin[who], m.start.min(axis=0))
         self.end[who] = np.maximum(self.end[who], m.end.max(axis=0))
+        if m.group.kind == "pair":
+            self.pair_wait[who] += wait.sum(axis=0)
         share = wait / np.maximum(duration, 1)
         self.exposed_wait[:, who] += np.stack(
             [
@@ -288,6 +298,7 @@ class _Sums:
                 exposed_wait_ns=(int(low[k]), int(middle[k]), int(high[k])),
                 last=self.last_share(k),
                 caused_ns=int(self.caused[k]),
+                pair_wait_ns=int(self.pair_wait[k]),
                 own_ns=replay.own_ns.get(r),
                 own_excess=replay.own_excess.get(r),
             )
@@ -296,6 +307,7 @@ class _Sums:
 
     def step_waits(self) -> tuple[StepWait, ...]:
         rows = []
+        picture = len(self.steps) * len(self.ranks) <= MAX_CELLS
         for step, (waited, caused) in sorted(self.steps.items())[:MAX_STEPS]:
             here = waited[waited >= 0]
             rows.append(
@@ -305,6 +317,7 @@ class _Sums:
                     max_wait_ns=int(here.max()),
                     min_wait_ns=int(here.min()),
                     last_rank=self.ranks[int(caused.argmax())] if caused.any() else None,
+                    by_rank=tuple(waited.tolist()) if picture else (),
                 )
             )
         return tuple(rows)
@@ -318,16 +331,25 @@ def _straggler(sums: _Sums, replay: RanksWhatIf, thinned: int) -> RankStraggler 
         least = np.where(busy, sums.together_wait / np.maximum(sums.together_comm, 1), np.inf)
         k = int(least.argmin())
         score = (sums.last[k] - sums.by_chance[k]) / math.sqrt(max(sums.spread[k], 1e-9))
-        excess = replay.own_excess.get(sums.ranks[k])
-        works_more = excess is None or excess >= COST_FROM
-        if sums.last_share(k) >= LAST_FROM and score >= CHANCE_Z and works_more:
+        if sums.last_share(k) >= LAST_FROM and score >= CHANCE_Z and _works_more(sums.ranks[k], replay):
             return _named(sums, replay, k, "waiting", share, cost)
     slowest = max(replay.without, key=lambda r: replay.without[r], default=None)
-    if slowest is not None and replay.slowdown >= REPLAY_FROM[0]:
-        k = sums.index[slowest]
-        if replay.without[slowest] >= REPLAY_FROM[1] and replay.own_excess[slowest] >= COST_FROM:
-            return _named(sums, replay, k, "replay", share, cost)
+    if (
+        slowest is not None
+        and replay.gain[slowest] >= REPLAY_FROM[0]
+        and replay.without[slowest] >= REPLAY_FROM[1]
+        and _works_more(slowest, replay)
+    ):
+        return _named(sums, replay, sums.index[slowest], "replay", share, cost)
     return None
+
+
+def _works_more(rank: int, replay: RanksWhatIf) -> bool:
+    """Whether the rank works longer between its calls than its peers, beyond chance. A rank without peers may
+    come last by the order of a pipeline: it is not named. Without a replay nothing speaks against it."""
+    if replay.refused is not None:
+        return True
+    return replay.own_excess.get(rank, 0.0) >= COST_FROM and replay.own_score.get(rank, 0.0) >= CHANCE_Z
 
 
 def _named(
@@ -336,6 +358,7 @@ def _named(
     rank = sums.ranks[k]
     return RankStraggler(
         rank=rank,
+        of=len(sums.ranks),
         by=by,
         last=sums.last_share(k),
         wait_share=share,
@@ -343,6 +366,18 @@ def _named(
         caused_ns=int(sums.caused[k]),
         own_excess=replay.own_excess.get(rank),
         speedup=replay.gain.get(rank),
+    )
+
+
+def _partial(splits: list[Split]) -> tuple[str, ...]:
+    """Says where ranks of a group are missing."""
+    short = [(len(s.matched.ranks), s.matched.group.size) for s in splits if s.matched.group.kind != "stream"]
+    short = [(seen, size) for seen, size in short if size > seen]
+    if not short:
+        return ()
+    seen, size = min(short, key=lambda pair: pair[0] / pair[1])
+    return (
+        f"only {seen} of {size} ranks of a group are here: waiting for the others can't be told from transfer",
     )
 
 
