@@ -9,6 +9,7 @@ Needs an NVIDIA or AMD GPU and torch.
 """
 
 import gzip
+import itertools
 import json
 import statistics
 import sys
@@ -362,7 +363,7 @@ def garbage() -> Step:
     import gc
 
     heap = [{"next": None, "n": i} for i in range(400_000)]
-    for a, b in zip(heap, heap[1:], strict=False):
+    for a, b in itertools.pairwise(heap):
         a["next"] = b
 
     def collect() -> None:

@@ -292,3 +292,50 @@ def test_a_defect_is_a_warning_from_five_percent(tmp_path: Path, data_us: float,
     """The loader's wait is not hidden (each step ends with a sync), the device computes 6 ms."""
     made = simulate(steps=5, kernels=20, kernel_us=300.0, data_us=data_us, sync=True, gap_us=0.5)
     assert judged(tmp_path, made.events)["data-wait"].severity == severity
+
+
+# -- threads that work aside ------------------------------------------------------------------------------
+
+
+def with_prefetcher(*, load_us: float, silence_us: float) -> list[Event]:
+    """A loop whose next batch is loaded and copied (2 ms on a stream of its own) by another thread, which starts
+    with the step; the loop's thread is silent for `silence_us` first."""
+    made = simulate(steps=6, kernels=20, kernel_us=50.0, dispatch_us=10.0, silence_us=silence_us, sync=True)
+    events = list(made.events)
+    marks = [e for e in events if e["name"].startswith("ProfilerStep")]
+    for i, mark in enumerate(marks):
+        name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+        events.append(event("user_annotation", name, mark["ts"] + 1, load_us, tid=200))
+        at = mark["ts"] + load_us - 40.0
+        events.append(event("cuda_runtime", "cudaMemcpyAsync", at, 5.0, tid=200, correlation=50_000 + i))
+        copy = kernel(
+            "Memcpy HtoD (Pinned -> Device)",
+            at + 6,
+            30.0,
+            corr=50_000 + i,
+            stream=20,
+            cat="gpu_memcpy",
+        )
+        events.append(copy)
+    return events
+
+
+def test_waiting_for_a_batch_that_another_thread_loads_is_data_wait(tmp_path: Path) -> None:
+    found = judged(tmp_path, with_prefetcher(load_us=4_900.0, silence_us=5_000.0))
+    assert next(iter(found)) == "data-wait"
+    assert "host-stall" not in found
+
+
+def test_a_loader_that_works_ahead_in_its_thread_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """It is busy all the time, but the loop never falls silent: there is no wait to charge."""
+    assert "data-wait" not in judged(tmp_path, with_prefetcher(load_us=900.0, silence_us=0.0))
+
+
+def test_copies_of_a_thread_aside_are_no_part_of_the_loops_dispatch(tmp_path: Path) -> None:
+    """They take no time of the loop's thread: with and without them the step is the same, identity holds."""
+    events = with_prefetcher(load_us=900.0, silence_us=0.0)
+    alone = [e for e in events if e["tid"] != 200 and e["args"].get("stream") != 20]
+    both, one = loop_of(tmp_path, events), loop_of(tmp_path, alone)
+    assert both.side and not one.side
+    assert abs(both.identity_error) < 0.005
+    assert step_us(both) == pytest.approx(step_us(one), rel=0.01)

@@ -10,7 +10,7 @@ import re
 import numpy as np
 
 from wellfed.analyze.budget import Work
-from wellfed.analyze.intervals import EMPTY, Intervals, complement, overlap, subtract, union
+from wellfed.analyze.intervals import EMPTY, Intervals, complement, intersect, overlap, subtract, union
 from wellfed.analyze.launches import Launches
 from wellfed.model.timeline import I64, Cat, Mask, Timeline
 
@@ -36,6 +36,8 @@ CAUSES = (
 SILENCE_NS = 2_000_000
 """No event at all on the launching threads for this long is a stall, not dispatch: in the recorded loops of
 docs/validation/trace.md the longest stretch of mere dispatch (an optimizer's Python) was 1.3 ms."""
+HAND_OVER_NS = 1_000_000
+"""Within this long after another thread has a batch, the thread that waited for it goes on."""
 QUEUED_GAP_NS = 20_000
 """A gap this short before a queued kernel is the way from one kernel to the next, not a wait."""
 
@@ -83,9 +85,13 @@ class Covers:
             (timeline.cat == Cat.ANNOTATION) | (timeline.cat == Cat.PYTHON) | (timeline.cat == Cat.OP)
         )
         ranges["profiler-overhead"] = _of(timeline, timeline.cat == Cat.OVERHEAD)
-        ranges["data-wait"] = _of(timeline, note & _named(timeline, _DATA))
+        silent = _silence(timeline, host & ~(timeline.cat == Cat.OVERHEAD))
+        loads = _named(timeline, _DATA)
+        ranges["data-wait"] = _both(
+            _of(timeline, note & loads), _fetched_elsewhere(timeline, loads & ~host, silent)
+        )
         ranges["checkpoint-stall"] = _of(timeline, note & _named(timeline, _CHECKPOINT))
-        ranges["host-stall"] = _silence(timeline, host & ~(timeline.cat == Cat.OVERHEAD))
+        ranges["host-stall"] = silent
         ranges["allocator-churn"] = _of(
             timeline, call & _named(timeline, _ALLOC) & ~_named(timeline, _NOT_ALLOC)
         )
@@ -106,7 +112,23 @@ class Covers:
                 left = self.disjoint[cause]
                 long = left.end - left.start >= SILENCE_NS
                 self.disjoint[cause] = Intervals(left.start[long], left.end[long])
-            taken = union(np.concatenate([taken.start, found.start]), np.concatenate([taken.end, found.end]))
+            taken = _both(taken, found)
+
+
+def _both(a: Intervals, b: Intervals) -> Intervals:
+    return union(np.concatenate([a.start, b.start]), np.concatenate([a.end, b.end]))
+
+
+def _fetched_elsewhere(timeline: Timeline, loads: Mask, silent: Intervals) -> Intervals:
+    """The part of silences that another thread spent in the loader, and that ended when it had the batch. A
+    loader that works ahead in its thread keeps nobody waiting."""
+    loads &= (timeline.cat == Cat.ANNOTATION) | (timeline.cat == Cat.PYTHON) | (timeline.cat == Cat.OP)
+    done = np.sort(timeline.end[loads])
+    if not len(done) or not len(silent.start):
+        return EMPTY
+    last = done[np.maximum(np.searchsorted(done, silent.end, side="right") - 1, 0)]
+    waited = (last > silent.start) & (last <= silent.end) & (silent.end - last <= HAND_OVER_NS)
+    return intersect(Intervals(silent.start[waited], silent.end[waited]), _of(timeline, loads))
 
 
 def _named(timeline: Timeline, pattern: re.Pattern[str]) -> Mask:

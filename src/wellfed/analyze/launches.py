@@ -6,13 +6,17 @@ from wellfed.analyze.budget import Work
 from wellfed.model.timeline import I64, Cat, Ints, Mask, Timeline
 
 NONE = -1
+SIDE_SHARE = 0.05
+"""A thread that launches less than this of the kernels (a prefetcher's copies, a metric now and then) goes its
+own way: what it does is not what the loop's own threads are doing."""
 
 
 class Launches:
     """For each GPU event of `work`: `row` of its launching call in the timeline (NONE for an orphan), the
     call's `start` and `end`, `left_over` for orphans that precede all launched work of their stream (queued
     before the recording began), `first` where it is the first event of its launch (a graph launch has many),
-    and `size` of its launch. `host` marks the timeline rows of the launching threads."""
+    and `size` of its launch. `threads` launch anything, `side` of them hardly any kernel; `host` marks the
+    timeline rows of the others: the threads whose program the device follows."""
 
     def __init__(self, timeline: Timeline, work: Work) -> None:
         call = np.flatnonzero(
@@ -44,11 +48,22 @@ class Launches:
             set(np.unique(timeline.thread[self.row[found]]).tolist()) if found.any() else set()
         )
         self.left_over = _left_over(timeline.stream[work.rows], work.ts, found)
-        self.host: Mask = np.isin(timeline.thread, list(self.threads)) & (timeline.cat < Cat.KERNEL)
+        self.side = _side(timeline.thread[self.row[found & ~work.copy]], self.threads)
+        self.host: Mask = np.isin(timeline.thread, list(self.threads - self.side)) & (
+            timeline.cat < Cat.KERNEL
+        )
 
     @property
     def orphan(self) -> Mask:
         return np.asarray(self.row < 0)
+
+
+def _side(of_kernel: Ints, threads: set[int]) -> set[int]:
+    """Threads with less than `SIDE_SHARE` of the kernels; none when no thread launches any."""
+    if not len(of_kernel):
+        return set()
+    found, count = np.unique(of_kernel, return_counts=True)
+    return threads - set(found[count >= SIDE_SHARE * count.sum()].tolist())
 
 
 def _left_over(stream: Ints, ts: I64, found: Mask) -> Mask:

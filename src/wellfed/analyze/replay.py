@@ -70,6 +70,9 @@ class Loop:
     """The same of each `tail`."""
     fetch: list[bool] = field(default_factory=list)
     """Actions that copy a result to the host."""
+    side: set[int] = field(default_factory=set)
+    """Launches of another thread: they take no time of the host, and their `free` is counted from the start of
+    the host's action before them."""
     release: set[int] = field(default_factory=set)
     """Actions that give memory back, and wait for the device if it is not done."""
     paced: dict[int, tuple[float, float]] = field(default_factory=dict)
@@ -165,24 +168,27 @@ class _Builder:
         host_time, recorded = self._host_clock(begin, end)
         boundaries = np.array([*self.steps.start, end], np.int64)
         step_at = np.searchsorted(s0, boundaries)
+        side = np.isin(t.thread[rows], list(self.launches.side))
         # host time between actions, on the clock without the profiler; calls overlapping their predecessor
         # (another thread) keep their order and start where it ends
-        edge = np.maximum.accumulate(np.concatenate([[begin], s1]))
-        begin_of = np.maximum(s0, edge[:-1])
-        finish = np.maximum(s1, begin_of)
-        free = host_time(begin_of) - host_time(edge[:-1])
+        edge = np.maximum.accumulate(np.concatenate([[begin], np.where(side, begin, s1)]))
+        begin_of = np.where(side, s0, np.maximum(s0, edge[:-1]))
+        finish = np.where(side, s0, np.maximum(s1, begin_of))
+        since = np.where(side, _before(np.where(side, begin, begin_of), begin), edge[:-1])
+        free = host_time(begin_of) - host_time(since)
         call = host_time(finish) - host_time(begin_of)
+        waits, is_sync = np.where(side, -1, waits), is_sync & ~side
         blocked = waits >= 0
         typical = _typical(self.t.name[rows], (s1 - s0).astype(float), ~blocked)
         call = np.where(blocked | is_sync, np.minimum(call, typical), call)
         clocked = {c: _on_clock(self.covers.disjoint[c], host_time) for c in HOST_CAUSES}
         spent = {
-            c: _inside(found, host_time(edge[:-1]), host_time(begin_of)).tolist()
-            for c, found in clocked.items()
+            c: _inside(found, host_time(since), host_time(begin_of)).tolist() for c, found in clocked.items()
         }
         spent_tail: dict[str, list[float]] = {c: [] for c in HOST_CAUSES}
         tail: list[float] = []
         free_list = free.tolist()
+        own = np.flatnonzero(~side)
         for k in range(len(self.steps)):
             low, high = int(step_at[k]), int(step_at[k + 1])
             last = int(edge[high]) if high > low else int(boundaries[k])
@@ -192,13 +198,15 @@ class _Builder:
             tail.append(t_stop - t_last)
             for c, found in clocked.items():
                 spent_tail[c].append(float(_inside(found, np.array([t_last]), np.array([t_stop]))[0]))
-            if high > low and edge[low] < boundaries[k]:
+            first = int(np.searchsorted(own, low))
+            if first < len(own) and own[first] < high and edge[own[first]] < boundaries[k]:
                 # what lies before the boundary is the tail of the step before
+                low = int(own[first])
                 t_start, t_at = (float(v) for v in host_time(np.array([boundaries[k], begin_of[low]])))
                 free_list[low] = max(t_at - t_start, 0.0)
                 for c, found in clocked.items():
                     spent[c][low] = float(_inside(found, np.array([t_start]), np.array([t_at]))[0])
-        paced, paced_tail = self._paced(begin_of, edge, step_at, boundaries, host_time)
+        paced, paced_tail = self._paced(own, begin_of, step_at, boundaries, host_time)
         host = _Host(
             free=free_list,
             call=call.tolist(),
@@ -216,14 +224,15 @@ class _Builder:
         return self._with_events(rows, host)
 
     def _paced(
-        self, begin_of: I64, edge: I64, step_at: Ints, boundaries: I64, host_time: Callable[[I64], F64]
+        self, own: Ints, begin_of: I64, step_at: Ints, boundaries: I64, host_time: Callable[[I64], F64]
     ) -> tuple[dict[int, tuple[float, float]], dict[int, tuple[float, float]]]:
         """Where in the sequence batches of a paced loader were taken: before which action, or in which tail."""
         paced: dict[int, tuple[float, float]] = {}
         tails: dict[int, tuple[float, float]] = {}
         pace = pace_of(self.t, self.launches, self.steps)
         for at, since in zip(pace.arrival.tolist(), pace.since.tolist(), strict=True):
-            i = int(np.searchsorted(begin_of, at))
+            after = int(np.searchsorted(begin_of[own], at))
+            i = int(own[after]) if after < len(own) else len(begin_of)
             k = int(np.searchsorted(boundaries, at)) - 1
             into, where, stop = (
                 (paced, i, int(begin_of[i]))
@@ -270,10 +279,12 @@ class _Builder:
         may_hold = is_sync | np.isin(rows, holding) | self._named_alloc(rows)
         position = np.searchsorted(sorted_ends, s1 + slack, side="right") - 1
         long = is_sync | (s1 - s0 > np.minimum(plain, 30_000) + BLOCKED_NS)
+        # a thread synchronises with its own streams: what another thread launches aside is not among them
+        aside = np.isin(t.thread[self.launches.row[events]], list(self.launches.side))
         for i in np.flatnonzero(long).tolist():
             at = int(position[i])
             # the last event to end before the return, among those launched before the call returned
-            while at >= 0 and launch_start[by_end[at]] > s0[i]:
+            while at >= 0 and (launch_start[by_end[at]] > s0[i] or aside[by_end[at]]):
                 at -= 1
             if at >= 0 and sorted_ends[at] > s0[i]:
                 if not (may_hold[i] or before[i] - by_end[at] >= QUEUE_DEPTH):
@@ -286,6 +297,8 @@ class _Builder:
         for i in np.flatnonzero(unblocked).tolist():
             # it found the device done; a faster host may not: it waits for the last work launched before it
             at = int(np.searchsorted(launch_start, s0[i])) - 1
+            while at >= 0 and aside[at]:
+                at -= 1
             if at >= 0 and "Event" not in names[i]:
                 waits[i] = at
                 back[i] = min(usual, float(s1[i] - s0[i]))
@@ -390,6 +403,7 @@ class _Builder:
             is_sync=host.is_sync,
             spent=host.spent,
             spent_tail=host.spent_tail,
+            side=set(np.flatnonzero(np.isin(t.thread[rows], list(launches.side))).tolist()),
             release=set(np.flatnonzero(self.covers.release[rows]).tolist()),
             paced=host.paced,
             paced_tail=host.paced_tail,
@@ -472,7 +486,7 @@ class _Builder:
         named = np.array([_WAIT_CALL.search(n) is not None for n in t.names] or [False])
         ordered = np.zeros(len(rows), bool)
         for thread in self.launches.threads:
-            calls = t.ts[self.launches.host & named[t.name] & (t.thread == thread)]
+            calls = t.ts[(t.cat == Cat.RUNTIME) & named[t.name] & (t.thread == thread)]
             mine = np.flatnonzero((t.thread[rows] == thread) & self.launches.first[self.events])
             told = np.searchsorted(calls, t.ts[rows[mine]])
             ordered[mine] = np.diff(told, prepend=0) > 0
@@ -491,6 +505,11 @@ def _typical(
         if same.any():
             out[kind == name] = float(np.median(length[same]))
     return out
+
+
+def _before(at: I64, begin: int) -> I64:
+    """For each action the latest of the times `at` of those before it; `begin` for the first."""
+    return np.asarray(np.maximum.accumulate(np.concatenate([[begin], at]))[:-1])
 
 
 def _inside(of: Intervals, start: F64, end: F64) -> F64:
@@ -526,17 +545,22 @@ def _run(
     busy = 0.0
     for cycle in range(cycles):
         counting = cycle == cycles - 1
+        anchor = host
         for k in range(len(loop.tail)):
             for i in range(loop.step_at[k], loop.step_at[k + 1]):
-                host += loop.free[i]
-                for cause, parts in seen:
-                    since[cause] += parts[i]
+                aside = i in loop.side
+                if not aside:
+                    host += loop.free[i]
+                    for cause, parts in seen:
+                        since[cause] += parts[i]
                 if i in loop.paced:
                     more = _later(loop.paced[i], loop.spent["data-wait"][i], host, arrived)
                     host += more
                     since["data-wait"] += more
                     arrived = host - loop.paced[i][1]
-                start = host
+                if not aside:
+                    anchor = host
+                start = anchor + loop.free[i] if aside else host
                 host += loop.call[i]
                 for j in by_action[i]:
                     q = loop.stream[j]
@@ -549,12 +573,14 @@ def _run(
                     end = begin + loop.duration[j]
                     if begin > device_done:
                         if counting:
-                            _charge(idle, device_done, begin, start, host, since)
+                            spent = _meanwhile(loop, i, since) if aside else since
+                            _charge(idle, device_done, begin, start, max(start, host), spent)
                             busy += loop.duration[j]
                     elif end > device_done and counting:
                         busy += end - device_done
-                    for cause in since:
-                        since[cause] = 0.0
+                    if not aside:
+                        for cause in since:
+                            since[cause] = 0.0
                     finish[q] = end
                     ends[j] = end
                     if end > device_done:
@@ -577,6 +603,12 @@ def _run(
                 arrived = host - loop.paced_tail[k][1]
         cycle_ends.append(max(host, device_done))
     return cycle_ends, busy, idle
+
+
+def _meanwhile(loop: Loop, i: int, since: dict[str, float]) -> dict[str, float]:
+    """What the host has been in when another thread launches: it is in the middle of its way to its next
+    action, of which `since` knows nothing yet."""
+    return {c: max(v, loop.spent[c][i]) if c in loop.spent else v for c, v in since.items()}
 
 
 def _later(paced: tuple[float, float], waited: float, host: float, arrived: float | None) -> float:

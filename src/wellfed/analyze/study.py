@@ -11,6 +11,7 @@ from wellfed import catalog
 from wellfed.analyze import replay
 from wellfed.analyze.budget import Work, budget_in, comm_totals, raw_budget
 from wellfed.analyze.causes import CAUSES, PAGEABLE, Covers, charge
+from wellfed.analyze.intervals import clip
 from wellfed.analyze.launches import Launches
 from wellfed.analyze.replay import HOST_CAUSES, Loop, Replayed
 from wellfed.analyze.steps import HostSteps, device_windows, find_steps, unbroken
@@ -56,6 +57,8 @@ class Study:
     evidence: dict[str, tuple[tuple[int, int, str], ...]] = field(default_factory=dict)
     launches_per_step: float = 0.0
     median_kernel_ns: float = 0.0
+    staged_ns: int = 0
+    """Time of copies from pageable memory to the device: of a step where there are steps, else of the file."""
     copy_gbs: float | None = None
     link_gbs: float | None = None
     link_source: str = ""
@@ -119,6 +122,7 @@ def study_device(
         launches_per_step=_per_step(launches, steps),
         median_kernel_ns=float(np.median((work.end - work.ts)[work.compute])) if work.compute.any() else 0.0,
         has_host_events=bool(launches.threads),
+        staged_ns=_staged(covers, work, windows),
         step_known=step_ms is not None,
     )
     return _with_replay(found, timeline, work, launches, covers, unbroken(steps), budgets, charged, step_ms)
@@ -293,6 +297,15 @@ def _link(gpu: str | None) -> tuple[float, str]:
         if rate is not None:
             return rate, f"catalogue: {spec.title}, PCIe Gen{gen} x{lanes}"
     return DEFAULT_LINK_GBS, "assumed: PCIe Gen4 x16, the GPU is not in the catalogue"
+
+
+def _staged(covers: Covers, work: Work, windows: list[tuple[int, int]]) -> int:
+    """Time that copies from pageable memory to the device take, a step or (without steps) in all."""
+    copies = work.copy & covers.staged_name[work.name]
+    busy = work.busy(copies)
+    if not windows:
+        return busy.total
+    return round(clip(busy, windows[0][0], windows[-1][1]).total / len(windows))
 
 
 def _pageable_rate(timeline: Timeline, work: Work) -> float | None:

@@ -4,7 +4,7 @@ Each rule is a function over the study of one rank and device; its docstring is 
 finding when its cure, replayed on the step nobody recorded, saves time; what costs nothing is a pass.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from wellfed import catalog
@@ -279,7 +279,7 @@ def judge_pageable(study: Study) -> Verdict | None:
         return None
     if cure is None:
         if study.refused is not None and "pageable-copy" in study.evidence:
-            return _unpredicted(study, "pageable-copy", study.evidence["pageable-copy"])
+            return _unpredicted(study, "pageable-copy", study.staged_ns)
         return Verdict(code="", name="", verdict="pass", message="no pageable copy in the steps")
     rate = f" at {study.copy_gbs:.1f} GB/s" if study.copy_gbs else ""
     link = f" (link {study.link_gbs:.0f} GB/s, {study.link_source})" if study.link_gbs else ""
@@ -492,9 +492,7 @@ def _idle_finding(
     if cure is None:
         if study.refused is not None:
             idle = study.rank.step_idle or study.rank.idle
-            return _unpredicted(
-                study, cause, study.evidence.get(cause, ()), sum(idle.get(c, 0) for c in (cause, *also))
-            )
+            return _unpredicted(study, cause, sum(idle.get(c, 0) for c in (cause, *also)))
         return Verdict(code="", name="", verdict="pass", message=fine)
     return _finding(
         study, cause, cure, says=says, fine=fine, remedy=remedy, verify=verify, risk=risk, also=also
@@ -602,9 +600,7 @@ def _cited(study: Study, cause: str) -> tuple[Evidence, ...]:
     return tuple(cited)
 
 
-def _unpredicted(
-    study: Study, cause: str, where: Iterable[tuple[int, int, str]], idle_ns: int | None = None
-) -> Verdict:
+def _unpredicted(study: Study, cause: str, spent: int) -> Verdict:
     """Seen, but not replayed: the cost is what the recording shows, the profiler's part included, so that no
     severity above info is claimed."""
     span = (
@@ -615,7 +611,6 @@ def _unpredicted(
         else 0
     )
     unit = "ms/step" if study.rank.step_budget else "ms of the trace"
-    spent = sum(length for _, length, _ in where) if idle_ns is None else idle_ns
     if not span or spent < HIDDEN_SHARE * span:
         return Verdict(
             code="",
