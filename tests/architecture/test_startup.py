@@ -1,4 +1,4 @@
-"""`wellfed --help` loads click and a table. Times are measured by benchmarks/startup.py; what is loaded can
+"""`wellfed --help` loads a table, not even click. Times are measured by benchmarks/startup.py; what is loaded can
 be asserted exactly."""
 
 import json
@@ -44,6 +44,15 @@ def test_the_front_door_is_light(args: tuple[str, ...]) -> None:
 def test_help_loads_no_room() -> None:
     rooms = {name for name in loaded_by("--help") if name.startswith("wellfed")}
     assert rooms == {"wellfed", "wellfed._version", "wellfed.cli", "wellfed.cli.main"}
+    assert not loaded_by("--help") & {"click", "typing", "inspect"}
+
+
+def test_help_is_the_same_by_every_way() -> None:
+    from wellfed.cli.main import PAGE
+    from wellfed.cli.verbs import cli
+
+    with cli.make_context("wellfed", ["check"], resilient_parsing=True) as ctx:
+        assert cli.get_help(ctx) == PAGE
 
 
 def test_judging_a_machine_loads_no_numpy() -> None:

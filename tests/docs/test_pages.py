@@ -12,7 +12,8 @@ import click
 import pytest
 
 from wellfed.check import codes, require_code
-from wellfed.cli.main import VERBS, cli
+from wellfed.cli.main import VERBS
+from wellfed.cli.verbs import cli
 from wellfed.report.story import REASONS
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,18 +1,17 @@
 """The front door: a table of verbs, and what happens to errors.
 
-`wellfed --help` reads the table and imports click, nothing else; a verb's module is imported when the verb
-is used. A verb is one module with a click command named `command`.
+`wellfed --help` is written from the table alone; click and a verb's module are imported when a verb is used.
 """
 
-import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
-
-import click
 
 from wellfed._version import __version__
+
+TYPE_CHECKING = False  # typing is a quarter of the time of `--help`
+if TYPE_CHECKING:
+    import click
 
 VERBS: dict[str, str] = {
     "doctor": "Look, measure, read traces, and rank what starves the GPUs.",
@@ -28,53 +27,24 @@ VERBS: dict[str, str] = {
 INTERRUPTED = 130
 USAGE = 2
 
+_LINES = "\n".join(f"  {verb:<9}{line}" for verb, line in VERBS.items())
+PAGE = f"""Usage: wellfed [OPTIONS] VERB [ARGS]...
 
-class Verbs(click.Group):
-    """A group that imports a verb's module only to run it or to show its own help."""
+  Finds what starves a GPU, and says what each cure is worth.
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(VERBS)
+  Read-only: no verb changes the machine or sends anything over a network; the
+  only files left behind are the ones you name and the report of `doctor`.
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in VERBS:
-            return None
-        module = importlib.import_module(f"wellfed.cli.{cmd_name}")
-        command: click.Command = module.command
-        return command
+Options:
+  --version   Show the version and exit.
+  -h, --help  Show this message and exit.
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Verbs"):
-            formatter.write_dl(list(VERBS.items()))
+Verbs:
+{_LINES}
 
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except BrokenPipeError:
-            close_stdout()  # before click, which would make it exit code 1
-            return 0
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if name not in VERBS and not name.startswith("-"):
-            raise click.UsageError(f"no verb `{name}`{_nearest(name)}", ctx)
-        return super().resolve_command(ctx, args)
-
-
-@click.group(
-    cls=Verbs,
-    subcommand_metavar="VERB [ARGS]...",
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Example: wellfed doctor --demo",
-)
-@click.version_option(__version__, prog_name="wellfed")
-def cli() -> None:
-    """Finds what starves a GPU, and says what each cure is worth.
-
-    Read-only: no verb changes the machine or sends anything over a network; the only files left behind are
-    the ones you name and the report of `doctor`.
-    """
+  Example: wellfed doctor --demo"""
+"""What `wellfed --help` prints."""
+_ANSWERS = {"-h": PAGE, "--help": PAGE, "--version": f"wellfed, version {__version__}"}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -85,8 +55,15 @@ def main(argv: Sequence[str] | None = None) -> None:
 def run(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code: 0 done, 1 findings at or above `--fail-on`, 2 usage or
     nothing could be read, 130 interrupted. Errors become two lines on stderr; nothing is raised."""
+    given = sys.argv[1:] if argv is None else list(argv)
+    if len(given) == 1 and given[0] in _ANSWERS:
+        return _answer(_ANSWERS[given[0]])
+    import click
+
+    from wellfed.cli.verbs import cli
+
     try:
-        code = cli.main(args=None if argv is None else list(argv), prog_name="wellfed", standalone_mode=False)
+        code = cli.main(args=given, prog_name="wellfed", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
         close_stdout()
@@ -101,7 +78,18 @@ def run(argv: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _usage(error: click.ClickException) -> int:
+def _answer(text: str) -> int:
+    try:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        close_stdout()
+    return 0
+
+
+def _usage(error: "click.ClickException") -> int:
+    import click
+
     ctx = getattr(error, "ctx", None)
     if ctx is not None and type(error).__name__ == "NoArgsIsHelpError":
         click.echo(ctx.get_help(), err=True)
@@ -131,6 +119,8 @@ def _failure(error: Exception) -> int:
 
 
 def _complain(message: str, hint: str | None) -> None:
+    import click
+
     click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True, color=_colour())
     if hint:
         click.echo(f"{click.style('hint:', fg='cyan')} {hint}", err=True, color=_colour())
@@ -146,10 +136,3 @@ def close_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):
         pass  # stdout is no file: nothing is flushed at exit
-
-
-def _nearest(name: str) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(name, VERBS, n=1)
-    return f"; did you mean `{near[0]}`?" if near else f"; verbs: {', '.join(VERBS)}"
