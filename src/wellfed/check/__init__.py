@@ -1,7 +1,7 @@
 """Rules, pure: a Machine or an analysed trace in, Verdicts out. Tables of comparisons, functions by topic.
 
 Checks are found by folder. `check/host/<layer>.toml` holds those that compare facts, `check/host/<layer>.py`
-those that think; `check/trace*.py` those of traces. Their codes and pages come from the entries and the
+those that think; `check/trace/` those of traces. Their codes and pages come from the entries and the
 docstrings themselves, so there is no list to keep.
 """
 
@@ -113,11 +113,6 @@ def _host_pages() -> dict[str, Manual]:
 
 @cache
 def _trace_pages() -> dict[str, Manual]:
-    """Pages of `check/trace*.py`, which may import the analysis and so load only when asked for."""
-    package = importlib.import_module("wellfed.check")
-    names = sorted(
-        info.name for info in pkgutil.iter_modules(package.__path__) if info.name.startswith("trace")
-    )
-    modules = [importlib.import_module(f"wellfed.check.{name}") for name in names]
-    pages = [page for module in modules for page, _ in _rules(module)]
-    return {page.code: page for page in sorted(pages, key=lambda page: page.code)}
+    """Pages of `check/trace/`, which imports the analysis and so loads only when asked for."""
+    pages: tuple[Manual, ...] = importlib.import_module("wellfed.check.trace").pages()
+    return {page.code: page for page in pages}

@@ -1,0 +1,79 @@
+"""Verdicts of traces: why the GPUs were idle, and what each cure is worth.
+
+Each rule is a function, its docstring the manual page; the modules of this folder hold them by topic. A rule over
+one rank and device takes its `study`. A cause is a finding when its cure, replayed on the step nobody recorded,
+saves time; what costs nothing is a pass.
+"""
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable
+from functools import cache
+
+from wellfed.analyze import Found, Study
+from wellfed.check.manual import Manual
+from wellfed.check.trace.presence import unreadable
+from wellfed.check.trace.verdicts import placed
+from wellfed.model import Case, Verdict
+from wellfed.model.verdict import worth
+from wellfed.predict.compose import compose
+
+__all__ = ["judge_trace", "pages", "rules", "together", "unreadable"]
+
+Rule = Callable[[Study], Verdict | None]
+
+
+def judge_trace(found: Found, *, price: float | None = None) -> tuple[Verdict, ...]:
+    """A verdict of every trace rule for every rank and device, by worth. `price` is USD per GPU and hour; the
+    catalogue's dated price when None."""
+    verdicts: list[Verdict] = []
+    for study in found.studies:
+        for page, function in rules():
+            verdict = function(study)
+            if verdict is not None:
+                verdicts.append(placed(verdict, page, study, price))
+    return tuple(sorted(verdicts, key=worth))
+
+
+@cache
+def rules() -> tuple[tuple[Manual, Rule], ...]:
+    """The rules over a study, by code."""
+    return tuple((page, f) for page, f in _all() if next(iter(inspect.signature(f).parameters)) == "study")
+
+
+def pages() -> tuple[Manual, ...]:
+    """The manual pages of all rules of this folder, by code."""
+    return tuple(page for page, _ in _all())
+
+
+@cache
+def _all() -> tuple[tuple[Manual, Rule], ...]:
+    modules = [importlib.import_module(f"{__name__}.{m.name}") for m in pkgutil.iter_modules(__path__)]
+    found = {
+        value.manual.code: (value.manual, value)
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(getattr(value, "manual", None), Manual)
+    }
+    return tuple(found[code] for code in sorted(found))
+
+
+def together(case: Case) -> tuple[float, float] | None:
+    """What curing every finding above info of the worst rank is worth, as (low, high) speed-ups of its step.
+    Savings overlap in ways that only a joint cure shows: at least the best alone, at most the sum, and never
+    below the time the device computes. None with fewer than two such findings."""
+    mine = [
+        v for v in case.verdicts if v.verdict == "finding" and v.layer == "trace" and v.severity != "info"
+    ]
+    mine = [v for v in mine if v.gain is not None and v.gain.saves_ms and v.where == mine[0].where]
+    if len(mine) < 2:
+        return None
+    where = mine[0].where
+    rank = next(r for r in case.ranks if r.device == where["device"] and r.rank == where.get("rank"))
+    if rank.step_budget is None:
+        return None
+    step_ms = rank.step_budget.span_ns / 1e6
+    saved = [v.gain.saves_ms for v in mine if v.gain is not None and v.gain.saves_ms]
+    floor = rank.step_budget.compute_ns / 1e6
+    return compose(step_ms, [min(s, step_ms) for s in saved], floor=floor, disjoint=False)
