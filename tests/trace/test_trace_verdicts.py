@@ -230,3 +230,10 @@ def test_damage_is_told_with_what_it_weakens(tmp_path: Path) -> None:
     case = api.trace(write(tmp_path / "t.json", text))
     assert [(w.code, w.count) for w in case.warnings] == [("mended-events", 2)]
     assert all(w.weakens for w in case.warnings)
+
+
+def test_a_trace_without_gpu_events_still_says_what_was_lost(tmp_path: Path) -> None:
+    text = text_of([{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 2}])
+    cut = text[: text.index('"dur"')]
+    case = api.trace(write(tmp_path / "t.json", cut))
+    assert "truncated-file" in {w.code for w in case.warnings}

@@ -5,7 +5,7 @@ from typing import Any
 
 from wellfed import catalog
 from wellfed.analyze import Study
-from wellfed.analyze.study import Cured
+from wellfed.analyze.cures import Cured
 from wellfed.check.manual import Manual
 from wellfed.model import Cost, Evidence, Gain, Verdict
 from wellfed.model.base import replace

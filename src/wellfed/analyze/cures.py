@@ -1,0 +1,116 @@
+"""The cures, replayed: how long a step takes when one cause of its idle time is gone."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from wellfed import catalog
+from wellfed.analyze import replay
+from wellfed.analyze.budget import Work
+from wellfed.analyze.causes import PAGEABLE, Covers
+from wellfed.analyze.intervals import clip
+from wellfed.analyze.recording import POINTS
+from wellfed.analyze.replay import HOST_CAUSES, Loop, Replayed
+from wellfed.model.timeline import Timeline
+
+LOADER_RESIDUAL_NS = {"low": 300_000.0, "expected": 150_000.0, "high": 50_000.0}
+"""What taking a ready batch costs: a healthy loader's `__next__` took 60 to 300 us (H200 host, pinned)."""
+NODE_GAP_NS = {"low": 1_000.0, "expected": 500.0, "high": 200.0}
+"""From one node of a graph to the next; 0.1 to 0.6 us between replayed kernels on an H200."""
+LINK_SHARE = {"low": 0.75, "expected": 0.87, "high": 0.93}
+"""Share of the PCIe payload rate that pinned copies reach (25.9 of 31.5 GB/s on Gen4, 55 of 63 on Gen5)."""
+DEFAULT_LINK_GBS = 25.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cured:
+    """One cure replayed at the three points: step times in ns before and after, and what then limits."""
+
+    name: str
+    before: tuple[float, float, float]
+    after: tuple[float, float, float]
+    next: str
+
+
+def cures_of(loops: list[Loop], free: tuple[Replayed, ...], link_gbs: float) -> dict[str, Cured]:
+    edits: dict[str, Callable[[Loop, str], Loop]] = {
+        "data-wait": lambda x, p: replay.without(x, "data-wait", residual_ns=LOADER_RESIDUAL_NS[p]),
+        "host-sync": lambda x, _: replay.without_syncs(x),
+        "launch-bound": lambda x, p: replay.as_graph(x, node_gap_ns=NODE_GAP_NS[p]),
+        "pageable-copy": lambda x, p: replay.pinned_copies(
+            x, bytes_per_s=link_gbs * 1e9 * LINK_SHARE[p], overlapped=False
+        ),
+        "pageable-copy/overlapped": lambda x, p: replay.pinned_copies(
+            x, bytes_per_s=link_gbs * 1e9 * LINK_SHARE[p], overlapped=True
+        ),
+    }
+    for cause in HOST_CAUSES[1:]:
+        edits[cause] = lambda x, _, cause=cause: replay.without(x, cause)  # type: ignore[misc]
+    cures: dict[str, Cured] = {}
+    middle = loops[1]
+    for name, edit in edits.items():
+        if not _there(middle, name):
+            continue
+        after = [replay.run(edit(loop, point)) for loop, point in zip(loops, POINTS, strict=True)]
+        cures[name] = Cured(
+            name=name,
+            before=(free[0].step_ns, free[1].step_ns, free[2].step_ns),
+            after=(after[0].step_ns, after[1].step_ns, after[2].step_ns),
+            next=_limit(after[1], edit(middle, "expected"), name),
+        )
+    return cures
+
+
+def _there(loop: Loop, name: str) -> bool:
+    if name in HOST_CAUSES:
+        releases = name == "allocator-churn" and bool(loop.release)
+        return releases or any(loop.spent[name]) or any(loop.spent_tail[name])
+    if name == "host-sync":
+        return any(loop.is_sync)
+    if name.startswith("pageable-copy"):
+        return any(loop.pageable)
+    return True
+
+
+def _limit(after: Replayed, loop: Loop, cured: str) -> str:
+    """What the step waits for most once cured: a cause with 5 % of it or more, else the device itself."""
+    parts = {k: v for k, v in after.idle.items() if k not in ("launch-call", "launch-latency")}
+    parts["launch-bound"] += after.idle["launch-call"] + after.idle["launch-latency"]
+    if any(loop.pageable) and not cured.startswith("pageable-copy"):
+        held = sum(d for d, p in zip(loop.duration, loop.pageable, strict=True) if p) / len(loop.tail)
+        parts["pageable-copy"] = held
+    if cured == "launch-bound":
+        parts["launch-bound"] = 0.0  # what is left of it is the way from node to node
+    name, most = max(parts.items(), key=lambda item: item[1])
+    return name if most >= 0.05 * after.step_ns else "gpu-bound"
+
+
+def host_link(gpu: str | None) -> tuple[float, str]:
+    """One-way payload rate of the host link in GB/s, and where it is from."""
+    spec = catalog.find_gpu(name=gpu) if gpu else None
+    if spec is not None and spec.numbers.pcie_gen is not None and spec.numbers.pcie_lanes is not None:
+        gen, lanes = int(spec.numbers.pcie_gen.value), int(spec.numbers.pcie_lanes.value)
+        rate = catalog.pcie_gbs(gen, lanes)
+        if rate is not None:
+            return rate, f"catalogue: {spec.title}, PCIe Gen{gen} x{lanes}"
+    return DEFAULT_LINK_GBS, "assumed: PCIe Gen4 x16, the GPU is not in the catalogue"
+
+
+def staged_ns(covers: Covers, work: Work, windows: list[tuple[int, int]]) -> int:
+    """Time that copies from pageable memory to the device take, a step or (without steps) in all."""
+    copies = work.copy & covers.staged_name[work.name]
+    busy = work.busy(copies)
+    if not windows:
+        return busy.total
+    return round(clip(busy, windows[0][0], windows[-1][1]).total / len(windows))
+
+
+def pageable_rate(timeline: Timeline, work: Work) -> float | None:
+    """Achieved rate of the pageable copies in GB/s, None without sizes."""
+    page = np.array([PAGEABLE.search(n) is not None for n in timeline.names] or [False])
+    rows = work.rows[work.copy & page[work.name]]
+    rows = rows[(timeline.size[rows] > 0) & (timeline.dur[rows] > 0)]
+    if not len(rows):
+        return None
+    return float(timeline.size[rows].sum() / timeline.dur[rows].sum())
