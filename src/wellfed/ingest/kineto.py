@@ -17,7 +17,7 @@ import numpy as np
 
 from wellfed.ingest.source import Source
 from wellfed.model import TraceWarning, WellfedError
-from wellfed.model.timeline import Cat, Timeline
+from wellfed.model.timeline import Cat, CommArgs, Shape, Timeline
 
 Loose = int | float | str | None
 
@@ -56,9 +56,29 @@ _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _CARRY_LIMIT = 64 << 20
 
 
-class Args(
-    msgspec.Struct, gc=False, rename={"ext": "External id", "ext_old": "external id", "size": "bytes"}
-):
+_ARG_NAMES = {
+    "ext": "External id",
+    "ext_old": "external id",
+    "size": "bytes",
+    "dims": "Input Dims",
+    "dims_old": "Input dims",
+    "types": "Input type",
+    "concrete": "Concrete Inputs",
+    "strides": "Input Strides",
+    "coll": "Collective name",
+    "coll_in": "In msg nelems",
+    "coll_out": "Out msg nelems",
+    "group_size": "Group size",
+    "group_name": "Process Group Name",
+    "group_ranks": "Process Group Ranks",
+    "comm_seq": "Seq",
+    "comm_type": "dtype",
+    "source": "Src Rank",
+    "target": "Dst Rank",
+}
+
+
+class Args(msgspec.Struct, gc=False, rename=_ARG_NAMES):
     """The arguments that the columns hold. Unknown ones are skipped by the decoder for free."""
 
     correlation: Loose = None
@@ -68,6 +88,21 @@ class Args(
     device: Loose = None
     size: Loose = None
     wait_on_cuda_event_record_corr_id: Loose = None
+    dims: msgspec.Raw | None = None
+    dims_old: msgspec.Raw | None = None
+    types: msgspec.Raw | None = None
+    concrete: msgspec.Raw | None = None
+    strides: msgspec.Raw | None = None
+    coll: Any = None
+    coll_in: Loose = None
+    coll_out: Loose = None
+    group_size: Loose = None
+    group_name: Loose = None
+    group_ranks: Any = None
+    comm_seq: Loose = None
+    comm_type: Any = None
+    source: Loose = None
+    target: Loose = None
 
 
 class Event(msgspec.Struct, gc=False):
@@ -255,6 +290,8 @@ class _Columns:
         self.parts: list[dict[str, Any]] = []
         self.names: dict[str, int] = {}
         self.threads: dict[tuple[str, str], int] = {}
+        self.shapes: dict[Shape, int] = {}
+        self.comms: dict[CommArgs, int] = {}
         self.seen_events = 0
         self.lost = 0
         self.mended = 0
@@ -346,11 +383,40 @@ class _Columns:
                 "device": _ints([a.device for a in args]),
                 "size": _ints([a.size for a in args]),
                 "wait_corr": _ints([a.wait_on_cuda_event_record_corr_id for a in args]),
+                "shape": _ints([self._shape(a) for a in args]),
+                "comm": _ints([self._comm(a) for a in args]),
             }
         )
 
+    def _shape(self, args: Args) -> int:
+        dims = args.dims or args.dims_old
+        if dims is None:
+            return -1
+        shape = Shape(_text(dims), _text(args.types), _text(args.concrete), _text(args.strides))
+        return self.shapes.setdefault(shape, len(self.shapes))
+
+    def _comm(self, args: Args) -> int:
+        if args.coll is None and args.group_name is None:
+            return -1
+        comm = CommArgs(
+            name=_word(args.coll),
+            group_name=_word(args.group_name),
+            group_ranks=_word(args.group_ranks),
+            group_size=_as_small_int(args.group_size),
+            seq=_as_small_int(args.comm_seq),
+            in_elements=_as_small_int(args.coll_in),
+            out_elements=_as_small_int(args.coll_out),
+            dtype=_word(args.comm_type),
+            source=_as_small_int(args.source),
+            target=_as_small_int(args.target),
+        )
+        return self.comms.setdefault(comm, len(self.comms))
+
     def timeline(self, path: Path, meta: dict[str, Any]) -> Timeline:
-        keys = ("ts", "dur", "cat", "name", "thread", "corr", "ext", "stream", "device", "size", "wait_corr")
+        keys = (
+            *("ts", "dur", "cat", "name", "thread", "corr", "ext", "stream", "device", "size", "wait_corr"),
+            *("shape", "comm"),
+        )
         column: dict[str, Any] = {
             k: np.concatenate([p[k] for p in self.parts]) if self.parts else np.zeros(0, np.int64)
             for k in keys
@@ -389,8 +455,12 @@ class _Columns:
             device=device,
             size=column["size"],
             wait_corr=column["wait_corr"],
+            shape=column["shape"].astype(np.int32),
+            comm=column["comm"].astype(np.int32),
             names=tuple(self.names),
             threads=threads,
+            shapes=tuple(self.shapes),
+            comms=tuple(self.comms),
             gpus=_gpu_names(meta, device),
             options=_options(meta),
             warnings=tuple(self.warnings),
@@ -550,6 +620,14 @@ def _ints(values: list[Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
         return np.array([-1 if v is None else v for v in values], dtype=np.int64)
     except (TypeError, ValueError, OverflowError):
         return np.array([_as_small_int(v) for v in values], dtype=np.int64)
+
+
+def _text(raw: msgspec.Raw | None) -> str:
+    return bytes(raw).decode("utf-8", "replace") if raw is not None else ""
+
+
+def _word(value: Any) -> str:
+    return "" if value is None else str(value)
 
 
 def _as_small_int(value: Any) -> int:

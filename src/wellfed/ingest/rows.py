@@ -26,6 +26,8 @@ _ABSENT = {
     "device": -1,
     "size": -1,
     "wait_corr": -1,
+    "shape": -1,
+    "comm": -1,
     "owner": 0,
 }
 """What a column holds where a reader says nothing."""
@@ -115,6 +117,8 @@ class Rows:
             device=device.astype(np.int16),
             size=column["size"],
             wait_corr=column["wait_corr"],
+            shape=column["shape"].astype(np.int32),
+            comm=column["comm"].astype(np.int32),
             names=tuple(names),
             threads=tuple(threads),
             gpus={int(d): known.get(int(d), "") for d in np.unique(device) if d >= 0},

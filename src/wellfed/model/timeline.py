@@ -1,7 +1,7 @@
 """One rank's events as columns. Not part of a saved Case: what a trace *says* is (`wellfed.model.trace`)."""
 
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,13 +35,40 @@ class Cat(IntEnum):
     SYNC = 11
 
 
+class Shape(NamedTuple):
+    """The arguments of an operator, as the JSON text its writer recorded (`[[64, 4096], [4096, 4096]]`): parsed
+    when needed, equal ones kept once. "" where absent. `concrete` holds the scalar arguments."""
+
+    dims: str = ""
+    types: str = ""
+    concrete: str = ""
+    strides: str = ""
+
+
+class CommArgs(NamedTuple):
+    """What PyTorch wrote about a collective, on `record_param_comms` or on the kernel itself. Counts and numbers
+    are -1, names "" when not told; `source` and `target` are the ranks of a send or receive."""
+
+    name: str = ""
+    group_name: str = ""
+    group_ranks: str = ""
+    group_size: int = -1
+    seq: int = -1
+    in_elements: int = -1
+    out_elements: int = -1
+    dtype: str = ""
+    source: int = -1
+    target: int = -1
+
+
 class Timeline(Value, frozen=True, kw_only=True):
     """All complete events of one file, sorted by start. Times are int64 ns since `base_ns` (an absolute
     Python int, so that nothing is rounded). `name` indexes `names`, `thread` indexes `threads` (process and
     thread as the file wrote them). `corr` and `ext` are -1 when absent; `stream` is -1 off the GPU; `device`
     is -1 off the GPU; `size` is bytes moved, -1 when unknown. `wait_corr` is, for a stream-wait, the
-    correlation of the event record waited for (-1 otherwise). `gpus` names the devices that did work,
-    `options` holds what the writer said of itself (`record_shapes`, versions...)."""
+    correlation of the event record waited for (-1 otherwise). `shape` indexes `shapes`, `comm` indexes `comms`
+    (-1: not told). `gpus` names the devices that did work, `options` holds what the writer said of itself
+    (`record_shapes`, versions...)."""
 
     source: str
     kind: str
@@ -59,8 +86,12 @@ class Timeline(Value, frozen=True, kw_only=True):
     device: I16
     size: I64
     wait_corr: I64
+    shape: I32
+    comm: I32
     names: tuple[str, ...]
     threads: tuple[tuple[str, str], ...]
+    shapes: tuple[Shape, ...] = ()
+    comms: tuple[CommArgs, ...] = ()
     gpus: dict[int, str] = {}
     options: dict[str, Any] = {}
     warnings: tuple[TraceWarning, ...] = ()
