@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from trace_builder import event, kernel, simulate, text_of
 
 from wellfed.analyze.budget import Work, budget_in, comm_totals, raw_budget
-from wellfed.analyze.causes import CAUSES, Covers, charge
+from wellfed.analyze.causes import CAUSES, Covers, charge, idle_intervals
 from wellfed.analyze.intervals import Intervals, complement, covered, intersect, overlap, subtract, union
 from wellfed.analyze.launches import Launches
 from wellfed.analyze.steps import device_windows, find_steps
@@ -110,6 +110,12 @@ def test_everything_sums_exactly(tmp_path: Path, events: list[dict[str, object]]
         assert set(idle) == set(CAUSES)
         assert min(idle.values()) >= 0
         assert sum(idle.values()) == budget_in(work, low, high).idle_ns
+        where = idle_intervals(t, work, launches, covers, low, high)
+        assert {cause: found.total for cause, found in where.items()} == idle
+        start_of = np.concatenate([found.start for found in where.values()])
+        end_of = np.concatenate([found.end for found in where.values()])
+        gaps = complement(work.busy(), low, high)
+        assert intersect(union(start_of, end_of), gaps).total == sum(idle.values()), "no ns has two causes"
 
 
 def idle_of(tmp_path: Path, events: list[dict[str, object]]) -> dict[str, float]:

@@ -6,11 +6,22 @@ the way to the device. Where L came before the gap, X waited for other work or f
 """
 
 import re
+from typing import NamedTuple
 
 import numpy as np
 
 from wellfed.analyze.budget import Work
-from wellfed.analyze.intervals import EMPTY, Intervals, complement, intersect, overlap, subtract, union
+from wellfed.analyze.intervals import (
+    EMPTY,
+    Intervals,
+    clip,
+    complement,
+    covered,
+    intersect,
+    overlap,
+    subtract,
+    union,
+)
 from wellfed.analyze.launches import Launches
 from wellfed.model.timeline import I64, Cat, Mask, Timeline
 
@@ -170,13 +181,47 @@ def charge(
     return [_charge_window(timeline, work, launches, covers, start, end) for start, end in windows]
 
 
-def _charge_window(
+class _Gaps(NamedTuple):
+    """The idle gaps [a, b) of a window, in order, each cut in three: up to `host_end` the host was not yet
+    launching, up to `call_end` it was in the launch call, the rest is the way to the device or a wait. `synced`
+    is what of the first part is owed to waits of the host. The masks say what the call was and what the rest is;
+    a `trailing` gap is ended by nothing."""
+
+    a: I64
+    b: I64
+    host_end: I64
+    call_end: I64
+    synced: I64
+    pageable: Mask
+    dependency: Mask
+    queue: Mask
+    latency: Mask
+    orphan: Mask
+    trailing: Mask
+
+    @property
+    def dispatch(self) -> Intervals:
+        return _pieces(self.a, self.host_end)
+
+    def call(self, mask: Mask) -> Intervals:
+        return _pieces(self.host_end[mask], self.call_end[mask])
+
+    def rest(self, mask: Mask) -> Intervals:
+        return _pieces(self.call_end[mask], self.b[mask])
+
+
+def _pieces(start: I64, end: I64) -> Intervals:
+    keep = end > start
+    return Intervals(start[keep], end[keep])
+
+
+def _gaps_in(
     timeline: Timeline, work: Work, launches: Launches, covers: Covers, start: int, end: int
-) -> dict[str, int]:
+) -> _Gaps | None:
+    """None when the device was busy all the time."""
     gaps = complement(work.busy(), start, end)
-    totals = dict.fromkeys(CAUSES, 0)
     if not len(gaps.start):
-        return totals
+        return None
     a, b = gaps.start, gaps.end
     x = np.searchsorted(work.ts, b, side="left")  # the event that ends the gap: the first to start at its end
     x = np.where(x < len(work.ts), x, len(work.ts) - 1)
@@ -187,36 +232,104 @@ def _charge_window(
     late = ~orphan & (launches.start[x] > a) & launches.first[x]
     host_end = np.where(late, np.minimum(l0, b), a)
     left = host_end - a
+    for cover in covers.disjoint.values():
+        left = left - overlap(cover, a, host_end)
+    call_end = np.where(~orphan & launches.first[x], np.clip(l1, host_end, b), host_end)
+    early = ~orphan & (l1 <= a) | (~orphan & ~launches.first[x])
+    waits = early & (b - call_end > QUEUED_GAP_NS)
+    other = waits & _other_stream_ended(timeline, work, x, a)
+    return _Gaps(
+        a=a,
+        b=b,
+        host_end=host_end,
+        call_end=call_end,
+        synced=_charge_syncs(timeline, work, launches, covers, a, host_end, left),
+        pageable=covers.staged_name[work.name[x]] & ~orphan,
+        dependency=other,
+        queue=waits & ~other,
+        latency=~orphan & ~waits,
+        orphan=orphan & ended,
+        trailing=~ended,
+    )
+
+
+def _charge_window(
+    timeline: Timeline, work: Work, launches: Launches, covers: Covers, start: int, end: int
+) -> dict[str, int]:
+    totals = dict.fromkeys(CAUSES, 0)
+    gaps = _gaps_in(timeline, work, launches, covers, start, end)
+    if gaps is None:
+        return totals
+    left = gaps.host_end - gaps.a
     for cause, cover in covers.disjoint.items():
-        part = overlap(cover, a, host_end)
+        part = overlap(cover, gaps.a, gaps.host_end)
         totals[cause] += int(part.sum())
         left = left - part
-    synced = _charge_syncs(timeline, work, launches, covers, a, host_end, left)
-    totals["host-sync"] += int(synced.sum())
-    totals["launch-bound"] += int((left - synced).sum())
-    call_end = np.where(~orphan & launches.first[x], np.clip(l1, host_end, b), host_end)
-    in_call = call_end - host_end
-    pageable = covers.staged_name[work.name[x]] & ~orphan
-    totals["pageable-copy"] += int(in_call[pageable].sum())
-    totals["launch-call"] += int(in_call[~pageable].sum())
-    rest = b - call_end
-    early = ~orphan & (l1 <= a) | (~orphan & ~launches.first[x])
-    waits = early & (rest > QUEUED_GAP_NS)
-    other = waits & _other_stream_ended(timeline, work, x, a)
-    totals["dependency-wait"] += int(rest[other].sum())
-    totals["queue-wait"] += int(rest[waits & ~other].sum())
-    totals["launch-latency"] += int(rest[~orphan & ~waits].sum())
-    trailing = ~ended
-    totals["orphan"] += int(rest[orphan & ~trailing].sum())
-    if trailing.any():  # after the last event of the file nothing ends the gap
-        tail_a, tail_b = a[trailing], b[trailing]
-        remaining = rest[trailing]
+    totals["host-sync"] += int(gaps.synced.sum())
+    totals["launch-bound"] += int((left - gaps.synced).sum())
+    totals["pageable-copy"] += gaps.call(gaps.pageable).total
+    totals["launch-call"] += gaps.call(~gaps.pageable).total
+    for cause, mask in _rests(gaps):
+        totals[cause] += gaps.rest(mask).total
+    tail = gaps.rest(gaps.trailing)  # after the last event of the file nothing ends the gap
+    remaining = tail.total
+    if remaining:
         for cause, cover in covers.disjoint.items():
-            part = np.minimum(overlap(cover, tail_a, tail_b), remaining)
-            totals[cause] += int(part.sum())
-            remaining = remaining - part
-        totals["unattributed"] += int(remaining.sum())
+            spent = int(overlap(cover, tail.start, tail.end).sum())
+            totals[cause] += spent
+            remaining -= spent
+        totals["unattributed"] += remaining
     return totals
+
+
+def _rests(gaps: _Gaps) -> tuple[tuple[str, Mask], ...]:
+    return (
+        ("launch-latency", gaps.latency),
+        ("dependency-wait", gaps.dependency),
+        ("queue-wait", gaps.queue),
+        ("orphan", gaps.orphan),
+    )
+
+
+def idle_intervals(
+    timeline: Timeline, work: Work, launches: Launches, covers: Covers, start: int, end: int
+) -> dict[str, Intervals]:
+    """The idle of the window [start, end) as intervals by cause: mutually exclusive, together all of it, and
+    each cause's total is what `charge` says. What a wait of the host is charged with is the first of the
+    dispatch that follows it: that much the host could have been ahead."""
+    found: dict[str, list[Intervals]] = {cause: [] for cause in CAUSES}
+    gaps = _gaps_in(timeline, work, launches, covers, start, end)
+    if gaps is None:
+        return dict.fromkeys(CAUSES, EMPTY)
+    dispatch, tail = gaps.dispatch, gaps.rest(gaps.trailing)
+    for cause, cover in covers.disjoint.items():
+        near = clip(cover, start, end)
+        found[cause] += [intersect(near, dispatch), intersect(near, tail)]
+        dispatch, tail = subtract(dispatch, near), subtract(tail, near)
+    cut = dispatch.start + _synced_of(gaps, dispatch)
+    found["host-sync"].append(_pieces(dispatch.start, cut))
+    found["launch-bound"].append(_pieces(cut, dispatch.end))
+    found["pageable-copy"].append(gaps.call(gaps.pageable))
+    found["launch-call"].append(gaps.call(~gaps.pageable))
+    for cause, mask in _rests(gaps):
+        found[cause].append(gaps.rest(mask))
+    found["unattributed"].append(tail)
+    return {
+        cause: union(np.concatenate([p.start for p in parts]), np.concatenate([p.end for p in parts]))
+        if parts
+        else EMPTY
+        for cause, parts in found.items()
+    }
+
+
+def _synced_of(gaps: _Gaps, dispatch: Intervals) -> I64:
+    """How much of the start of each piece of dispatch is charged to a wait: a gap's share is used up piece by
+    piece."""
+    if not len(dispatch.start):
+        return np.zeros(0, np.int64)
+    gap = np.searchsorted(gaps.a, dispatch.start, side="right") - 1
+    before = covered(dispatch, dispatch.start) - covered(dispatch, gaps.a[gap])
+    return np.clip(gaps.synced[gap] - before, 0, dispatch.end - dispatch.start)
 
 
 def _other_stream_ended(timeline: Timeline, work: Work, x: I64, a: I64) -> Mask:
