@@ -18,12 +18,15 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wellfed._version import __version__
 from wellfed.model import Case, Ceiling, Machine, Verdict, WellfedError, decode_case, encode_case
 from wellfed.model.base import replace
 from wellfed.report import notebook
+
+if TYPE_CHECKING:
+    from wellfed.analyze import Each
 
 __all__ = ["WellfedError", "check", "doctor", "inspect", "load", "measure", "save", "trace"]
 
@@ -84,16 +87,21 @@ def trace(
     *,
     ranks: Sequence[int] | None = None,
     steps: tuple[int, int] | None = None,
+    window: tuple[int, int | None] | None = None,
     step_ms: float | None = None,
     price: float | None = None,
+    each: "Each | None" = None,
 ) -> Case:
     """Read traces, one file for each rank (or folders of them), and say what kept the GPUs waiting.
 
-    `ranks` and `steps` (first and last, counted from 0) narrow the look. `step_ms` is the time of a step
+    `ranks`, `steps` (first and last, counted from 0) and `window` (start and end in ns since each file's first
+    event; end None: to the last) narrow the look; steps count within the window. `each` is told each timeline
+    with the studies of its devices when they are done, one rank at a time: for an export, say. `step_ms` is the time of a step
     without the profiler, in milliseconds, when you know it; `price` is USD per GPU and hour (the catalogue's
     dated price when None). A damaged file gives what is left in it, and a warning; one unreadable file among
     others is a finding; WellfedError is raised when no file can be read at all."""
     from wellfed.analyze import analyze
+    from wellfed.analyze.window import cut
     from wellfed.check.headline import headline
     from wellfed.check.trace import judge_trace, unreadable
     from wellfed.ingest import read_timelines
@@ -103,7 +111,9 @@ def trace(
     timelines = read_timelines(
         files, ranks=ranks, unreadable=lambda path, error: failed.append(unreadable(path.name, error.message))
     )
-    found = analyze(timelines, step_ms=step_ms, steps=steps)
+    if window is not None:
+        timelines = (cut(timeline, *window) for timeline in timelines)
+    found = analyze(timelines, step_ms=step_ms, steps=steps, each=each)
     if not found.studies:
         raise WellfedError(
             "none of the traces is of the ranks asked for", hint="leave --rank out to see which there are"

@@ -1,6 +1,6 @@
 """A Timeline in: budget, idle causes, event graph, what-if. Pure numpy, integer nanoseconds."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from wellfed.analyze.study import Study, study_device
 from wellfed.model.timeline import Timeline
@@ -25,11 +25,19 @@ class Found:
         return tuple(w for s in self.studies for w in s.warnings)
 
 
+Each = Callable[[Timeline, Sequence[Study]], None]
+
+
 def analyze(
-    timelines: Iterable[Timeline], *, step_ms: float | None = None, steps: tuple[int, int] | None = None
+    timelines: Iterable[Timeline],
+    *,
+    step_ms: float | None = None,
+    steps: tuple[int, int] | None = None,
+    each: Each | None = None,
 ) -> Found:
     """Study every device of every timeline. `step_ms` is the unprofiled step in milliseconds when known;
-    `steps` keeps the steps first to last (counted from 0, both included)."""
+    `steps` keeps the steps first to last (counted from 0, both included; of a timeline that was cut, those that
+    lie in the window). `each` is told every timeline with the studies of its devices, once they are done."""
     from wellfed.analyze.steps import HostSteps
 
     def keep(all_steps: HostSteps) -> HostSteps:
@@ -38,10 +46,11 @@ def analyze(
         cut = slice(steps[0], steps[1] + 1)
         return HostSteps(all_steps.names[cut], all_steps.start[cut], all_steps.end[cut], all_steps.source)
 
-    return Found(
-        [
-            study_device(timeline, device, step_ms=step_ms, keep=keep)
-            for timeline in timelines
-            for device in sorted(timeline.gpus) or [0]
-        ]
-    )
+    studies: list[Study] = []
+    for timeline in timelines:
+        devices = sorted(timeline.gpus) or [0]
+        found = [study_device(timeline, device, step_ms=step_ms, keep=keep) for device in devices]
+        if each is not None:
+            each(timeline, found)
+        studies += found
+    return Found(studies)

@@ -13,7 +13,9 @@ COMM_KERNEL = re.compile(r"nccl|rccl|cross_device_reduce|multimem_all_reduce|dee
 
 
 class Work:
-    """One device's GPU events of a timeline, sorted by start, with their class. `rows` index the timeline."""
+    """One device's GPU events of a timeline, sorted by start, with their class. `rows` index the timeline. `span`
+    is what the budget is of: first to last event, or the window's part of that; None without an event. The event
+    that follows a window has no class."""
 
     def __init__(self, timeline: Timeline, device: int) -> None:
         self.device = device
@@ -24,9 +26,14 @@ class Work:
         cat = timeline.cat[self.rows]
         is_comm_name = np.array([COMM_KERNEL.search(n) is not None for n in timeline.names] or [False])
         kernel = cat == Cat.KERNEL
-        self.comm: Mask = kernel & is_comm_name[self.name]
-        self.compute: Mask = kernel & ~self.comm
-        self.copy: Mask = ~kernel
+        window = timeline.window
+        inside = self.ts < window.end_ns if window else np.ones(len(cat), bool)
+        self.comm: Mask = inside & kernel & is_comm_name[self.name]
+        self.compute: Mask = inside & kernel & ~self.comm
+        self.copy: Mask = inside & ~kernel
+        self.span: tuple[int, int] | None = None
+        if len(self.ts):
+            self.span = window.spans.get(device) if window else (int(self.ts.min()), int(self.end.max()))
 
     def busy(self, mask: Mask | None = None) -> Intervals:
         if mask is None:
@@ -49,10 +56,8 @@ def budget_in(work: Work, start: int, end: int) -> Budget:
 
 
 def raw_budget(work: Work) -> Budget | None:
-    """Every GPU event, first to last, nothing trimmed; None without one."""
-    if not len(work.ts):
-        return None
-    return budget_in(work, int(work.ts.min()), int(work.end.max()))
+    """Every GPU event, first to last (or in the window), nothing trimmed; None without one."""
+    return None if work.span is None else budget_in(work, *work.span)
 
 
 def comm_totals(work: Work) -> tuple[int, int]:

@@ -124,6 +124,11 @@ class Covers:
                 long = left.end - left.start >= SILENCE_NS
                 self.disjoint[cause] = Intervals(left.start[long], left.end[long])
             taken = _both(taken, found)
+        if (
+            timeline.window
+        ):  # calls before it are there for what they launched only: what lies between is not known
+            low, high = timeline.window.start_ns, timeline.window.end_ns
+            self.disjoint = {cause: clip(found, low, high) for cause, found in self.disjoint.items()}
 
 
 def _both(a: Intervals, b: Intervals) -> Intervals:

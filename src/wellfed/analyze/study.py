@@ -18,6 +18,7 @@ from wellfed.analyze.replay import Loop, Replayed
 from wellfed.analyze.step_budget import budget_parts, clean_medians, unprofiled_budget
 from wellfed.analyze.steps import HostSteps, device_windows, find_steps, unbroken
 from wellfed.analyze.tables import kernel_table, launches_per_step, op_table
+from wellfed.analyze.window import whole_steps
 from wellfed.model.base import replace
 from wellfed.model.timeline import Timeline
 from wellfed.model.trace import Budget, RankTrace, Step, StepBudget, TraceWarning
@@ -61,15 +62,15 @@ def study_device(
     raw = raw_budget(work)
     name = timeline.gpus.get(device) or None
     rank = RankTrace(rank=timeline.rank, device=device, gpu=name, source=timeline.source)
-    if raw is None:
-        return Study(rank=rank, refused="no GPU event in the file", warnings=timeline.warnings)
+    if raw is None or work.span is None:
+        where = "window" if timeline.window else "file"
+        return Study(rank=rank, refused=f"no GPU event in the {where}", warnings=timeline.warnings)
     launches = Launches(timeline, work)
     covers = Covers(timeline, work, launches)
-    steps = find_steps(timeline, launches.threads)
+    steps = whole_steps(find_steps(timeline, launches.threads), timeline.window)
     if keep is not None:
         steps = keep(steps)
     base = timeline.base_ns
-    start, end = int(work.ts.min()), int(work.end.max())
     comm, hidden = comm_totals(work)
     windows = device_windows(steps, work, launches)
     charged = charge(timeline, work, launches, covers, windows)
@@ -82,12 +83,12 @@ def study_device(
         ),
         step_source=steps.source,
         budget=raw,
-        idle=charge(timeline, work, launches, covers, [(start, end)])[0],
+        idle=charge(timeline, work, launches, covers, [work.span])[0],
         step_parts=tuple(
             {"name": n, "span_ns": b.span_ns, **budget_parts(b), "idle": {k: v for k, v in idle.items() if v}}
             for n, b, idle in zip(steps.names, budgets, charged, strict=True)
         ),
-        gpu_events=len(work.ts),
+        gpu_events=int((work.compute | work.comm | work.copy).sum()),
         comm_ns=comm,
         comm_overlapped_ns=hidden,
         kernels=kernel_table(timeline, work, work.compute | work.copy),

@@ -1,5 +1,8 @@
 """`wellfed trace`: why the GPUs were idle, and what each cure is worth."""
 
+import re
+from decimal import Decimal
+
 import click
 
 from wellfed.cli.common import Output, emit, fail_on_option, output_options
@@ -8,7 +11,12 @@ from wellfed.cli.common import Output, emit, fail_on_option, output_options
 @click.command("trace", epilog="Example: wellfed trace trace.json.gz --step-ms 46.4 -o report.html")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("--rank", "ranks", type=int, multiple=True, metavar="N", help="Only this rank; repeatable.")
-@click.option("--steps", metavar="A:B", help="Only the steps A to B of the trace, counted from 0.")
+@click.option("--steps", metavar="A:B", help="Only the steps A to B, counted from 0 (in the window).")
+@click.option(
+    "--window",
+    metavar="START:END",
+    help="Only this part, since the first event of each file: 2s:3.5s, 500ms:, :800ms.",
+)
 @click.option(
     "--step-ms",
     type=click.FloatRange(min=0, min_open=True),
@@ -23,6 +31,7 @@ def command(
     paths: tuple[str, ...],
     ranks: tuple[int, ...],
     steps: str | None,
+    window: str | None,
     step_ms: float | None,
     price: float | None,
     fail_on: str,
@@ -32,7 +41,14 @@ def command(
     to the nanosecond, why it was idle, and what curing each cause is worth in the step nobody recorded."""
     from wellfed import api
 
-    case = api.trace(list(paths), ranks=ranks or None, steps=_range(steps), step_ms=step_ms, price=price)
+    case = api.trace(
+        list(paths),
+        ranks=ranks or None,
+        steps=_range(steps),
+        window=_window(window),
+        step_ms=step_ms,
+        price=price,
+    )
     emit(case, output, kind="trace", fail_on=fail_on)
 
 
@@ -47,3 +63,24 @@ def _range(text: str | None) -> tuple[int, int] | None:
     if low < 0 or high < low:
         raise click.UsageError(f"--steps {text}: A must be 0 or more, and B not below A")
     return low, high
+
+
+_TIME = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(s|ms|us)?")
+_NS = {"s": 10**9, "ms": 10**6, "us": 10**3}
+
+
+def _window(text: str | None) -> tuple[int, int | None] | None:
+    """Start and end in ns, exactly; an end left out is None. A time without unit has that of the other."""
+    if text is None:
+        return None
+    first, colon, last = (part.strip() for part in text.partition(":"))
+    found = [_TIME.fullmatch(part or "0") for part in (first, last)]
+    units = [match[2] for match in found if match is not None and match[2]]
+    if not colon or not (first or last) or None in found or not units:
+        raise click.UsageError(
+            f"--window takes START:END with units, such as 2s:3.5s or 500ms:, not {text!r}"
+        )
+    start, end = (int(Decimal(match[1]) * _NS[match[2] or units[0]]) for match in found if match is not None)
+    if last and end <= start:
+        raise click.UsageError(f"--window {text}: END must be after START")
+    return start, end if last else None

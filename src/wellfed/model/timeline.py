@@ -61,6 +61,16 @@ class CommArgs(NamedTuple):
     target: int = -1
 
 
+class Window(Value, frozen=True, kw_only=True):
+    """What part of a recording a timeline was cut to, ns of the timeline. Work launched before `done_before_ns` is
+    done in it. `spans` is, for each device, the part of the window between its first and last event of the file."""
+
+    start_ns: int
+    end_ns: int
+    done_before_ns: int
+    spans: dict[int, tuple[int, int]]
+
+
 class Timeline(Value, frozen=True, kw_only=True):
     """All complete events of one file, sorted by start. Times are int64 ns since `base_ns` (an absolute
     Python int, so that nothing is rounded). `name` indexes `names`, `thread` indexes `threads` (process and
@@ -68,7 +78,7 @@ class Timeline(Value, frozen=True, kw_only=True):
     is -1 off the GPU; `size` is bytes moved, -1 when unknown. `wait_corr` is, for a stream-wait, the
     correlation of the event record waited for (-1 otherwise). `shape` indexes `shapes`, `comm` indexes `comms`
     (-1: not told). `gpus` names the devices that did work, `options` holds what the writer said of itself
-    (`record_shapes`, versions...)."""
+    (`record_shapes`, versions...). `window` is None for the whole of a recording."""
 
     source: str
     kind: str
@@ -95,6 +105,7 @@ class Timeline(Value, frozen=True, kw_only=True):
     gpus: dict[int, str] = {}
     options: dict[str, Any] = {}
     warnings: tuple[TraceWarning, ...] = ()
+    window: Window | None = None
 
     @property
     def end(self) -> I64:
