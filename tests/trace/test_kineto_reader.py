@@ -307,3 +307,27 @@ def test_folders_globs_and_unreadable_files(tmp_path: Path) -> None:
     assert [t.rank for t in read_timelines([tmp_path / "rank_*"], ranks=[1])] == [1]
     with pytest.raises(WellfedError):
         list(read_timelines([tmp_path / "broken.json"], unreadable=lambda p, e: None))
+
+
+def test_shapes_and_collectives_are_kept_and_cost_no_event(tmp_path: Path) -> None:
+    dims = {"Input Dims": [[2, 3], [3, 4], []], "Input type": ["float", "float", "Scalar"]}
+    told = {
+        "Collective name": "allreduce",
+        "Process Group Name": "0",
+        "Process Group Ranks": "[0, 1]",
+        "Group size": 2,
+        "Seq": 7,
+        "In msg nelems": 100,
+        "Out msg nelems": 100,
+        "dtype": "BFloat16",
+    }
+    op = event("cpu_op", "aten::addmm", 1, 2, **dims)
+    nccl = kernel("ncclDevKernel_AllReduce", 5, 2, corr=1)
+    nccl["args"].update(told)
+    t = read_timeline(write(tmp_path / "t.json", [op, {**op, "ts": 3}, nccl]))
+    assert t.warnings == ()
+    assert [t.shapes[i].dims if i >= 0 else None for i in t.shape] == ["[[2, 3], [3, 4], []]"] * 2 + [None]
+    assert t.shapes[0].types == '["float", "float", "Scalar"]'
+    comm = t.comms[t.comm[2]]
+    assert (comm.name, comm.group_ranks, comm.group_size, comm.seq) == ("allreduce", "[0, 1]", 2, 7)
+    assert (comm.in_elements, comm.dtype, comm.source) == (100, "BFloat16", -1)

@@ -88,11 +88,11 @@ class Args(msgspec.Struct, gc=False, rename=_ARG_NAMES):
     device: Loose = None
     size: Loose = None
     wait_on_cuda_event_record_corr_id: Loose = None
-    dims: msgspec.Raw | None = None
-    dims_old: msgspec.Raw | None = None
-    types: msgspec.Raw | None = None
-    concrete: msgspec.Raw | None = None
-    strides: msgspec.Raw | None = None
+    dims: msgspec.Raw = msgspec.Raw(b"")
+    dims_old: msgspec.Raw = msgspec.Raw(b"")
+    types: msgspec.Raw = msgspec.Raw(b"")
+    concrete: msgspec.Raw = msgspec.Raw(b"")
+    strides: msgspec.Raw = msgspec.Raw(b"")
     coll: Any = None
     coll_in: Loose = None
     coll_out: Loose = None
@@ -389,8 +389,8 @@ class _Columns:
         )
 
     def _shape(self, args: Args) -> int:
-        dims = args.dims or args.dims_old
-        if dims is None:
+        dims = bytes(args.dims) or bytes(args.dims_old)
+        if not dims:
             return -1
         shape = Shape(_text(dims), _text(args.types), _text(args.concrete), _text(args.strides))
         return self.shapes.setdefault(shape, len(self.shapes))
@@ -622,8 +622,8 @@ def _ints(values: list[Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
         return np.array([_as_small_int(v) for v in values], dtype=np.int64)
 
 
-def _text(raw: msgspec.Raw | None) -> str:
-    return bytes(raw).decode("utf-8", "replace") if raw is not None else ""
+def _text(raw: bytes | msgspec.Raw) -> str:
+    return bytes(raw).decode("utf-8", "replace")
 
 
 def _word(value: Any) -> str:
