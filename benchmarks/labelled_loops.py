@@ -135,7 +135,14 @@ class ConvNet(nn.Module):
 
 
 def conv_training(
-    *, batch: int, size: int, width: int, depth: int, pinned: bool, cpu_ms: float = 0.0
+    *,
+    batch: int,
+    size: int,
+    width: int,
+    depth: int,
+    pinned: bool,
+    cpu_ms: float = 0.0,
+    precision: str = "bf16",
 ) -> Step:
     torch.manual_seed(0)
     model = ConvNet(width, depth).to(DEVICE)
@@ -168,7 +175,7 @@ def conv_training(
                 state["next"] = fetch().to(DEVICE, non_blocking=True)
         else:
             x = fetch().to(DEVICE)
-        with torch.autocast("cuda", torch.bfloat16):
+        with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
             loss = F.cross_entropy(model(x), labels)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
@@ -347,6 +354,7 @@ def encoder_training(
     x = torch.randn(batch, length, width, device=DEVICE)
 
     def step() -> None:
+        torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
         with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
             loss = model(x).square().mean()
         opt.zero_grad(set_to_none=True)
@@ -358,11 +366,11 @@ def encoder_training(
     return step
 
 
-def garbage() -> Step:
+def garbage(objects: int = 400_000) -> Step:
     """A heap of small objects in cycles, and a full collection a step: what a long run's collector does."""
     import gc
 
-    heap = [{"next": None, "n": i} for i in range(400_000)]
+    heap = [{"next": None, "n": i} for i in range(objects)]
     for a, b in itertools.pairwise(heap):
         a["next"] = b
 
@@ -373,8 +381,8 @@ def garbage() -> Step:
     return collect
 
 
-def checkpoint() -> Step:
-    state = {"w": torch.randn(24, 1024, 1024, device=DEVICE)}
+def checkpoint(mib: int = 96) -> Step:
+    state = {"w": torch.randn(mib, 256, 1024, device=DEVICE)}
 
     def save() -> None:
         torch.save(state, "/dev/shm/labelled_loops.pt")
@@ -445,8 +453,12 @@ LOOPS: dict[str, dict[str, Any]] = {
         "sick": lambda: encoder_training(each_step=torch.cuda.empty_cache),
         "cured": lambda: encoder_training(),
     },
-    "kind_healthy_bf16": {"ill": None, "sick": lambda: encoder_training(batch=16), "cured": None},
-    "kind_healthy_pointwise": {"ill": None, "sick": lambda: pointwise(fused=True, rounds=40), "cured": None},
+    "kind_healthy_bf16": {"ill": None, "sick": lambda: encoder_training(batch=64), "cured": None},
+    "kind_healthy_pointwise": {
+        "ill": None,
+        "sick": lambda: pointwise(fused=True, size=1 << 27, rounds=20),
+        "cured": None,
+    },
     "healthy_gpt": {"ill": None, "sick": lambda: gpt_training(), "cured": None},
     "healthy_gemm": {"ill": None, "sick": lambda: gemms(size=4096, count=60), "cured": None},
     "healthy_gemm_item": {"ill": None, "sick": lambda: gemms(size=4096, count=60, item=True), "cured": None},
@@ -511,6 +523,150 @@ LOOPS: dict[str, dict[str, Any]] = {
         "sick": lambda: gemms_sync(item=True),
         "cured": lambda: gemms_sync(item=False),
     },
+    # -- fresh: made after the rules of the later kinds, other models and sizes, looked at once
+    "fresh_data_small_gpt": {
+        "ill": "data-wait",
+        "sick": lambda: gpt_training(layers=4, batch=8, workers=0, cpu_ms=2.0),
+        "cured": lambda: gpt_training(layers=4, batch=8, workers=8, cpu_ms=2.0),
+    },
+    "fresh_data_conv": {
+        "ill": "data-wait",
+        "sick": lambda: conv_training(batch=96, size=192, width=96, depth=4, pinned=True, cpu_ms=12.0),
+        "cured": lambda: conv_training(batch=96, size=192, width=96, depth=4, pinned=True),
+    },
+    "fresh_decode_16": {
+        "ill": "launch-bound",
+        "sick": lambda: decode(layers=12, width=1536, batch=16, passes=6, graph=False),
+        "cured": lambda: decode(layers=12, width=1536, batch=16, passes=6, graph=True),
+    },
+    "fresh_mlp_narrow": {
+        "ill": "launch-bound",
+        "sick": lambda: mlp_training(width=1024, depth=12, batch=512, h2d="resident"),
+        "cured": lambda: mlp_training(width=1024, depth=12, batch=512, h2d="resident", graph=True),
+    },
+    "fresh_sync_small": {
+        "ill": "host-sync",
+        "sick": lambda: gemms_sync(item=True, size=1536, chain=3, rounds=60),
+        "cured": lambda: gemms_sync(item=False, size=1536, chain=3, rounds=60),
+    },
+    "fresh_mask": {
+        "ill": "host-sync",
+        "sick": lambda: masked(select=True),
+        "cured": lambda: masked(select=False),
+    },
+    "fresh_pageable_conv": {
+        "ill": "pageable-copy",
+        "sick": lambda: conv_training(batch=64, size=256, width=48, depth=4, pinned=False),
+        "cured": lambda: conv_training(batch=64, size=256, width=48, depth=4, pinned=True),
+    },
+    "fresh_pageable_wide": {
+        "ill": "pageable-copy",
+        "sick": lambda: mlp_training(width=1024, depth=6, batch=32768, h2d="pageable"),
+        "cured": lambda: mlp_training(width=1024, depth=6, batch=32768, h2d="pinned"),
+    },
+    "fresh_empty_cache": {
+        "ill": "allocator-churn",
+        "sick": lambda: encoder_training(
+            layers=12, width=768, batch=24, length=384, each_step=torch.cuda.empty_cache
+        ),
+        "cured": lambda: encoder_training(layers=12, width=768, batch=24, length=384),
+    },
+    "fresh_gc": {
+        "ill": "host-stall",
+        "sick": lambda: encoder_training(layers=8, width=768, batch=32, each_step=garbage(150_000)),
+        "cured": lambda: encoder_training(layers=8, width=768, batch=32),
+    },
+    "fresh_sleep": {
+        "ill": "host-stall",
+        "sick": lambda: encoder_training(layers=4, width=768, batch=32, each_step=lambda: time.sleep(0.012)),
+        "cured": lambda: encoder_training(layers=4, width=768, batch=32),
+    },
+    "fresh_checkpoint": {
+        "ill": "checkpoint-stall",
+        "sick": lambda: encoder_training(layers=8, width=768, batch=32, each_step=checkpoint(48)),
+        "cured": lambda: encoder_training(layers=8, width=768, batch=32),
+    },
+    "fresh_fp32_gpt": {
+        "ill": "slow-precision",
+        "sick": lambda: encoder_training(precision="fp32", layers=8, width=1536, batch=6, length=640),
+        "cured": lambda: encoder_training(precision="bf16", layers=8, width=1536, batch=6, length=640),
+    },
+    "fresh_tf32": {
+        "ill": "slow-precision",
+        "sick": lambda: encoder_training(precision="tf32", layers=6, width=2048, batch=8, length=512),
+        "cured": lambda: encoder_training(precision="bf16", layers=6, width=2048, batch=8, length=512),
+    },
+    "fresh_fp32_conv": {
+        "ill": "slow-precision",
+        "sick": lambda: conv_training(batch=192, size=224, width=128, depth=4, pinned=True, precision="fp32"),
+        "cured": lambda: conv_training(batch=192, size=224, width=128, depth=4, pinned=True),
+    },
+    "fresh_attention_long": {
+        "ill": "unfused-attention",
+        "sick": lambda: encoder_training(attention="matmul", layers=4, width=768, batch=4, length=2048),
+        "cured": lambda: encoder_training(attention="sdpa", layers=4, width=768, batch=4, length=2048),
+    },
+    "fresh_optimizer_big": {
+        "ill": "unfused-optimizer",
+        "sick": lambda: encoder_training(optimizer="loop", layers=12, width=2048, batch=4, length=256),
+        "cured": lambda: encoder_training(optimizer="fused", layers=12, width=2048, batch=4, length=256),
+    },
+    "fresh_optimizer_foreach": {
+        "ill": "unfused-optimizer",
+        "sick": lambda: encoder_training(optimizer="foreach", layers=12, width=2048, batch=2, length=128),
+        "cured": lambda: encoder_training(optimizer="fused", layers=12, width=2048, batch=2, length=128),
+    },
+    "fresh_pointwise_small": {
+        "ill": "unfused-elementwise",
+        "sick": lambda: pointwise(fused=False, size=1 << 25, rounds=8),
+        "cured": lambda: pointwise(fused=True, size=1 << 25, rounds=8),
+    },
+    "fresh_norms": {
+        "ill": "unfused-elementwise",
+        "sick": lambda: norms(fused=False),
+        "cured": lambda: norms(fused=True),
+    },
+    "fresh_data_and_fp32": {
+        "ill": "data-wait",
+        "sick": lambda: conv_training(
+            batch=96, size=192, width=96, depth=4, pinned=True, cpu_ms=25.0, precision="fp32"
+        ),
+        "cured": lambda: conv_training(batch=96, size=192, width=96, depth=4, pinned=True, precision="fp32"),
+    },
+    "fresh_fp32_and_stall": {
+        "ill": "slow-precision",
+        "sick": lambda: encoder_training(
+            precision="fp32", layers=6, width=1024, batch=16, each_step=lambda: time.sleep(0.006)
+        ),
+        "cured": lambda: encoder_training(
+            precision="bf16", layers=6, width=1024, batch=16, each_step=lambda: time.sleep(0.006)
+        ),
+    },
+    "fresh_healthy_encoder": {
+        "ill": None,
+        "sick": lambda: encoder_training(layers=8, width=2048, batch=24, length=512),
+        "cured": None,
+    },
+    "fresh_healthy_conv": {
+        "ill": None,
+        "sick": lambda: conv_training(batch=320, size=224, width=160, depth=4, pinned=True),
+        "cured": None,
+    },
+    "fresh_healthy_item": {
+        "ill": None,
+        "sick": lambda: mlp_training(width=6144, depth=6, batch=8192, h2d="resident", item=True),
+        "cured": None,
+    },
+    "fresh_healthy_compiled": {
+        "ill": None,
+        "sick": lambda: norms(fused=True, rows=1 << 17, rounds=12),
+        "cured": None,
+    },
+    "fresh_healthy_decode": {
+        "ill": None,
+        "sick": lambda: decode(layers=16, width=4096, batch=32, passes=6, graph=True),
+        "cured": None,
+    },
     # -- held out: made after the constants of the model were set, never looked at while setting them
     "held_data_heavy": {
         "ill": "data-wait",
@@ -566,15 +722,51 @@ LOOPS: dict[str, dict[str, Any]] = {
 }
 
 
-def gemms_sync(*, item: bool) -> Step:
+def masked(*, select: bool) -> Step:
+    """Values below zero dropped by an index, whose length the host waits for, or set to zero in place."""
+    x = torch.randn(1 << 20, device=DEVICE)
+    weight = torch.randn(2048, 2048, device=DEVICE, dtype=torch.bfloat16)
+
+    def step() -> None:
+        for _ in range(30):
+            y = weight @ weight
+            kept = x[x > 0] if select else torch.where(x > 0, x, 0.0)
+            (kept.sum() * 1e-3 + y[0, 0]).square()
+
+    return step
+
+
+def norms(*, fused: bool, rows: int = 1 << 15, width: int = 1024, rounds: int = 6) -> Step:
+    """Layer norm and a gate written out in plain operators, eager or compiled."""
+    x = torch.randn(rows, width, device=DEVICE, dtype=torch.bfloat16)
+    gain = torch.ones(width, device=DEVICE)
+
+    def layer(v: torch.Tensor) -> torch.Tensor:
+        f = v.float()
+        f = (f - f.mean(-1, keepdim=True)) * torch.rsqrt(f.var(-1, keepdim=True, unbiased=False) + 1e-5)
+        f = f * gain
+        return (v + f * torch.sigmoid(f)).to(torch.bfloat16)
+
+    body = torch.compile(layer) if fused else layer
+
+    def step() -> None:
+        v = x
+        with torch.no_grad():
+            for _ in range(rounds):
+                v = body(v)
+
+    return step
+
+
+def gemms_sync(*, item: bool, size: int = 2048, chain: int = 4, rounds: int = 40) -> Step:
     """Middle-sized kernels that the host can just keep fed, unless it waits for each result."""
-    a = torch.randn(2048, 2048, device=DEVICE, dtype=torch.bfloat16)
+    a = torch.randn(size, size, device=DEVICE, dtype=torch.bfloat16)
     sink: list[float] = []
 
     def step() -> None:
-        for _ in range(40):
+        for _ in range(rounds):
             y = a
-            for _ in range(4):
+            for _ in range(chain):
                 y = (y @ a) * 1e-2
             if item:
                 sink.append(y[0, 0].item())
@@ -582,7 +774,7 @@ def gemms_sync(*, item: bool) -> Step:
     return step
 
 
-def unprofiled_ms(step: Step, *, budget_s: float = 2.5) -> dict[str, float]:
+def unprofiled_ms(step: Step, *, budget_s: float = 1.6) -> dict[str, float]:
     """Median step over rounds of k steps, one synchronise a round."""
     for _ in range(5):
         step()
@@ -626,7 +818,7 @@ def record(step: Step, path: Path, *, shapes: bool, stack: bool = False) -> list
             step()
             profiler.step()
             times.append((time.perf_counter() - begin) * 1e3)
-    with plain.open("rb") as source, gzip.open(path, "wb", compresslevel=9) as sink:
+    with plain.open("rb") as source, gzip.open(path, "wb", compresslevel=6) as sink:
         sink.write(source.read())
     plain.unlink()
     return times[2:]
@@ -649,8 +841,9 @@ def main(argv: list[str]) -> int:
         step = loop["sick"]()
         case: dict[str, Any] = {"ill": loop["ill"], "sick_ms": unprofiled_ms(step)}
         case["traced_ms"] = record(step, out / f"{name}.json.gz", shapes=True)
-        case["traced_plain_ms"] = record(step, out / f"{name}.plain.json.gz", shapes=False)
-        case["sick_after_ms"] = unprofiled_ms(step, budget_s=1.0)
+        if not name.startswith(("fresh", "kind")):
+            case["traced_plain_ms"] = record(step, out / f"{name}.plain.json.gz", shapes=False)
+        case["sick_after_ms"] = unprofiled_ms(step, budget_s=0.8)
         del step
         if loop["cured"] is not None:
             step = loop["cured"]()
