@@ -12,9 +12,9 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple
 
 import click
 
@@ -31,6 +31,8 @@ Command = Callable[..., Any]
 """The function of a verb, or the click command that it has become."""
 
 SUFFIXES = {".json": "json", ".md": "md", ".html": "html", ".txt": "text", ".case": "case"}
+LONG_SUFFIXES = {".perfetto.json": "perfetto", ".perfetto.json.gz": "perfetto"}
+"""These come first: such a file holds events, which only the verb that reads them can write."""
 MIN_WIDTH, MAX_WIDTH, FILE_WIDTH = 60, 120, 100
 
 
@@ -47,14 +49,18 @@ class Output(NamedTuple):
 # -- options ----------------------------------------------------------------------------------------------
 
 
-def output_options(*formats: str) -> Callable[[Command], Command]:
+def output_options(*formats: str, save: bool = True, perfetto: bool = False) -> Callable[[Command], Command]:
     """Adds `--format`, `-o`, `--save` and `--no-redact`, and passes them to the command as `output`.
 
     `formats` are what stdout can have, text first; text and json when not given: a verb whose result is no
-    case, so that it offers no `--save`. Bad targets (a folder that is not there, an unknown suffix, one file
+    case, so that it offers no `--save`; nor does one with `save` False. With `perfetto` the verb writes
+    `.perfetto.json` files itself. Bad targets (a folder that is not there, an unknown suffix, one file
     twice) stop the verb before it does any work."""
     choices = formats or ("text", "json")
-    is_case = "html" in choices
+    has_pages = "html" in choices
+    suffixes = f"{' '.join(SUFFIXES if save else list(SUFFIXES)[:-1])}" if has_pages else ".json .txt"
+    if perfetto:
+        suffixes += " .perfetto.json.gz"
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
@@ -67,12 +73,13 @@ def output_options(*formats: str) -> Callable[[Command], Command]:
             )
             check_targets([*output.files, *([output.save] if output.save else [])])
             for path in output.files:
-                file_format(path)
+                if file_format(path) == "perfetto" and not perfetto:
+                    raise click.UsageError(f"{path}: only `wellfed trace` writes events for Perfetto")
             if output.save and output.save.suffix.lower() in (".json", ".md", ".html", ".txt"):
                 raise click.UsageError(f"--save writes a case; for {output.save.name} use -o")
             return command(*args, output=output, **params)
 
-        save = click.option(
+        save_option = click.option(
             "--save",
             type=click.Path(path_type=Path),
             metavar="FILE.case",
@@ -92,16 +99,17 @@ def output_options(*formats: str) -> Callable[[Command], Command]:
                 type=click.Path(path_type=Path),
                 multiple=True,
                 metavar="FILE",
-                help=f"Also write FILE, by suffix: {' '.join(SUFFIXES) if is_case else '.json .txt'}; repeatable.",
+                help=f"Also write FILE, by suffix: {suffixes}; repeatable.",
             ),
-            save,
+            save_option,
             click.option(
                 "--no-redact",
                 is_flag=True,
                 help="Keep hostnames, addresses, serials and environment values in files and JSON.",
             ),
         ]
-        return _stack(with_output, [option for option in options if is_case or option is not save])
+        is_case = has_pages and save
+        return _stack(with_output, [option for option in options if is_case or option is not save_option])
 
     return decorate
 
@@ -199,6 +207,9 @@ def colour() -> bool:
 
 def file_format(path: Path) -> str:
     """The format that the suffix of `path` asks for. Raises a usage error for others."""
+    for suffix, shape in LONG_SUFFIXES.items():
+        if path.name.lower().endswith(suffix):
+            return shape
     try:
         return SUFFIXES[path.suffix.lower()]
     except KeyError:
@@ -207,7 +218,8 @@ def file_format(path: Path) -> str:
 
 
 def _targets(output: Output) -> list[tuple[Path, str]]:
-    named = [(path, file_format(path)) for path in output.files]
+    shapes = [(path, file_format(path)) for path in output.files]
+    named = [(path, shape) for path, shape in shapes if shape != "perfetto"]
     return [*named, (output.save, "case")] if output.save else named
 
 
@@ -293,11 +305,20 @@ def check_targets(paths: Sequence[Path]) -> None:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all: a temporary file beside it, then a rename. Links are followed, the
-    mode is that of the file it replaces or what the umask leaves. Raises OSError."""
+    """Write a file whole or not at all; see `writing`. Raises OSError."""
+    with writing(path) as stream:
+        stream.write(data)
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[BinaryIO]:
+    """A stream into a file that is there whole or not at all: a temporary file beside it, renamed when the block
+    ends well. Links are followed, the mode is that of the file it replaces or what the umask leaves. Raises
+    OSError."""
     target = Path(os.path.realpath(path))
     if _is_device(target):
-        target.write_bytes(data)
+        with target.open("wb") as stream:
+            yield stream
         return
     try:
         mode = stat.S_IMODE(target.stat().st_mode)
@@ -306,7 +327,7 @@ def write_file(path: Path, data: bytes) -> None:
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
+            yield stream
         Path(name).chmod(mode)
         Path(name).replace(target)
     except BaseException:

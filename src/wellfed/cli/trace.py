@@ -6,6 +6,7 @@ from decimal import Decimal
 import click
 
 from wellfed.cli.common import Output, emit, fail_on_option, output_options
+from wellfed.cli.events import exporting
 
 
 @click.command("trace", epilog="Example: wellfed trace trace.json.gz --step-ms 46.4 -o report.html")
@@ -26,7 +27,7 @@ from wellfed.cli.common import Output, emit, fail_on_option, output_options
     "--price", type=click.FloatRange(min=0), help="USD per GPU and hour, for the cost of a finding."
 )
 @fail_on_option("never")
-@output_options("text", "json", "md", "html")
+@output_options("text", "json", "md", "html", perfetto=True)
 def command(
     paths: tuple[str, ...],
     ranks: tuple[int, ...],
@@ -41,14 +42,18 @@ def command(
     to the nanosecond, why it was idle, and what curing each cause is worth in the step nobody recorded."""
     from wellfed import api
 
-    case = api.trace(
-        list(paths),
-        ranks=ranks or None,
-        steps=_range(steps),
-        window=_window(window),
-        step_ms=step_ms,
-        price=price,
-    )
+    with exporting(output) as export:
+        case = api.trace(
+            list(paths),
+            ranks=ranks or None,
+            steps=_range(steps),
+            window=_window(window),
+            step_ms=step_ms,
+            price=price,
+            each=export.each if export else None,
+        )
+        if export:
+            export.finish(case)
     emit(case, output, kind="trace", fail_on=fail_on)
 
 
