@@ -12,13 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import NamedTuple
 
-import numpy as np
-
 from wellfed.analyze import Study
-from wellfed.analyze.tracks import NO_LANE, DeviceTracks, chunks, device_tracks, drawing_order, lanes
+from wellfed.analyze.tracks import NO_LANE, DeviceTracks, Layout, Track, chunks, device_tracks
 from wellfed.model import Verdict
 from wellfed.model.redact import Redactor
-from wellfed.model.timeline import I32, I64, Cat, Timeline
+from wellfed.model.timeline import Cat, Timeline
 from wellfed.report import words
 
 HEAD = '{"displayTimeUnit": "ns", "traceEvents": ['
@@ -31,11 +29,8 @@ CATEGORIES: dict[Cat, str] = {
 }  # fmt: skip
 """The names that PyTorch gives them, so that what reads its traces reads these."""
 
-IDLE, STEPS, FINDINGS, FIRST_STREAM = 1, 2, 3, 10
-"""Threads of a device's process."""
-LANE_ROOM = 1000
-OFF = -(1 << 40)
-"""For a device or stream: none. (-1 is a device that the file does not name.)"""
+IDLE, STEPS, FINDINGS = 1, 2, 3
+"""Threads of a device's process, before its streams."""
 _AT = re.compile(r"t=([\d.]+) ms, ([\d.]+) ms")
 
 
@@ -82,7 +77,7 @@ class Writer:
     def _rank(self, timeline: Timeline, studies: Sequence[Study]) -> Iterator[str]:
         names = self._names(timeline)
         tracks = [device_tracks(timeline, study.rank) for study in studies]
-        layout = _Layout(timeline, self._pid)
+        layout = Layout(timeline, self._pid)
         self.left_out += layout.left_out
         self._pid = layout.last_pid
         yield self._metadata(timeline, layout)
@@ -127,11 +122,10 @@ class Writer:
             return [json.dumps(name) for name in timeline.names]
         for name in timeline.names:
             redactor.learn(name)
-        code = np.zeros(len(timeline.names), bool)
-        code[timeline.name[timeline.is_gpu]] = True
+        code = set(timeline.name[timeline.is_gpu].tolist())
         return [
-            json.dumps(redactor.code(name) if is_code else redactor.text(name))
-            for name, is_code in zip(timeline.names, code.tolist(), strict=True)
+            json.dumps(redactor.code(name) if at in code else redactor.text(name))
+            for at, name in enumerate(timeline.names)
         ]
 
     def _text(self, text: str) -> str:
@@ -139,7 +133,7 @@ class Writer:
 
     # -- pieces --
 
-    def _metadata(self, timeline: Timeline, layout: "_Layout") -> str:
+    def _metadata(self, timeline: Timeline, layout: Layout) -> str:
         rank = f"rank {timeline.rank}: " if timeline.rank is not None else ""
         lines: list[str] = []
         for device, pid in layout.gpus.items():
@@ -149,8 +143,8 @@ class Writer:
                 lines += _thread(pid, tid, name, tid)
         for process, pid in layout.processes.items():
             lines += _process(pid, self._text(f"{rank}host, process {process}"), pid)
-        for pid, tid, name in layout.threads():
-            lines += _thread(pid, tid, self._text(name), tid)
+        for track in layout.tracks():
+            lines += _thread(track.pid, track.tid, self._text(_track_name(timeline, track)), track.tid)
         return "".join(lines)
 
     def _own(self, found: DeviceTracks, base: int, pid: int) -> Iterator[str]:
@@ -166,7 +160,7 @@ class Writer:
         for name, start, end in found.steps:
             yield _slice(pid, STEPS, base + start, end - start, "step", json.dumps(self._text(name)))
 
-    def _events(self, timeline: Timeline, layout: "_Layout", names: list[str]) -> Iterator[str]:
+    def _events(self, timeline: Timeline, layout: Layout, names: list[str]) -> Iterator[str]:
         category = [json.dumps(CATEGORIES[Cat(n)]) for n in range(len(Cat))]
         base, gpu = timeline.base_ns, timeline.is_gpu
         for rows in chunks(layout.order):
@@ -193,12 +187,10 @@ class Writer:
                 )
             yield "".join(pieces)
 
-    def _flows(self, timeline: Timeline, layout: "_Layout", found: DeviceTracks) -> Iterator[str]:
+    def _flows(self, timeline: Timeline, layout: Layout, found: DeviceTracks) -> Iterator[str]:
         """An arrow from each launch to each of its GPU events."""
         base = timeline.base_ns
-        known = np.flatnonzero(found.launched_by >= 0)
-        for part in chunks(known):
-            there, call = found.rows[part], found.launched_by[part]
+        for there, call in zip(chunks(found.rows), chunks(found.launched_by), strict=True):
             shown = (layout.lane[there] != NO_LANE) & (layout.lane[call] != NO_LANE)
             there, call = there[shown], call[shown]
             columns = (
@@ -216,71 +208,12 @@ class Writer:
             yield "".join(pieces)
 
 
-class _Layout:
-    """Where each event is drawn: process and thread numbers, lane by lane. GPU events by device and stream, with what
-    is written about the stream (annotations, waits) beside them; all else by the process and thread that the file
-    names."""
-
-    def __init__(self, timeline: Timeline, first_pid: int) -> None:
-        self._timeline = timeline
-        self._device, self._stream, self._about = _placed(timeline)
-        on_gpu = self._device != OFF
-        devices = sorted({*timeline.gpus, *np.unique(self._device[on_gpu]).tolist()} or {0})
-        self.gpus = {int(device): first_pid + 1 + at for at, device in enumerate(devices)}
-        host_threads = np.unique(timeline.thread[~on_gpu]).tolist()
-        names = sorted({timeline.threads[t][0] for t in host_threads})
-        first_host = first_pid + 1 + len(self.gpus)
-        self.processes = {name: first_host + at for at, name in enumerate(names)}
-        self.last_pid = first_pid + len(self.gpus) + len(self.processes)
-        parts = np.stack([np.where(on_gpu, OFF, timeline.thread), self._device, self._stream, self._about])
-        _, self._first, inverse = np.unique(parts, axis=1, return_index=True, return_inverse=True)
-        inverse = inverse.reshape(-1)
-        self.order: I64 = drawing_order(timeline)
-        self.lane: I32 = lanes(timeline, inverse, self.order)
-        self.left_out = int((self.lane == NO_LANE).sum())
-        self._most = np.zeros(len(self._first), np.int64)
-        np.maximum.at(self._most, inverse, self.lane)
-        self._pid, self._tid = self._numbers()
-        self.pid: I64 = self._pid[inverse]
-        self.tid: I64 = self._tid[inverse] + np.maximum(self.lane, 0)
-
-    def _numbers(self) -> tuple[I64, I64]:
-        """Process and first thread number of each track; each has room for its lanes."""
-        pids = np.zeros(len(self._first), np.int64)
-        tids = np.zeros(len(self._first), np.int64)
-        following: dict[int, int] = {}
-        for at, row in enumerate(self._first.tolist()):
-            device = int(self._device[row])
-            host = self._timeline.threads[int(self._timeline.thread[row])][0]
-            pid = self.gpus[device] if device != OFF else self.processes[host]
-            pids[at], tids[at] = pid, following.get(pid, FIRST_STREAM)
-            following[pid] = int(tids[at]) + LANE_ROOM
-        return pids, tids
-
-    def threads(self) -> Iterator[tuple[int, int, str]]:
-        """(process, thread, name) of each lane in use."""
-        for at, row in enumerate(self._first.tolist()):
-            if self._device[row] != OFF:
-                name = f"{'about ' if self._about[row] else ''}stream {int(self._stream[row])}"
-            else:
-                name = f"thread {self._timeline.threads[int(self._timeline.thread[row])][1]}"
-            for lane in range(int(self._most[at]) + 1):
-                lane_name = name if lane == 0 else f"{name}, lane {lane + 1}"
-                yield int(self._pid[at]), int(self._tid[at]) + lane, lane_name
-
-
-def _placed(timeline: Timeline) -> tuple[I64, I64, I64]:
-    """For each event its device and stream (OFF for one of the host), and 1 for what is only about the stream:
-    annotations and waits, which say where they belong by their thread."""
-    gpu = timeline.is_gpu
-    about = ((timeline.cat == Cat.GPU_ANNOTATION) | (timeline.cat == Cat.SYNC)) & ~gpu
-    found = []
-    for column in (timeline.device, timeline.stream):
-        of_thread = np.full(len(timeline.threads) + 1, OFF, np.int64)
-        of_thread[timeline.thread[gpu]] = column[gpu]
-        placed = np.where(about, of_thread[timeline.thread], OFF)
-        found.append(np.where(gpu, column.astype(np.int64), placed))
-    return found[0], found[1], (about & (found[0] != OFF)).astype(np.int64)
+def _track_name(timeline: Timeline, track: Track) -> str:
+    if track.device is None:
+        name = f"thread {timeline.threads[track.thread][1]}"
+    else:
+        name = f"{'about ' if track.about else ''}stream {track.stream}"
+    return name if track.lane == 0 else f"{name}, lane {track.lane + 1}"
 
 
 def _us(ns: int) -> str:
