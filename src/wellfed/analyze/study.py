@@ -16,7 +16,9 @@ from wellfed.analyze.launches import Launches
 from wellfed.analyze.recording import POINTS, recording_costs
 from wellfed.analyze.replay import Loop, Replayed
 from wellfed.analyze.step_budget import budget_parts, clean_medians, unprofiled_budget
+from wellfed.analyze.step_work import step_work
 from wellfed.analyze.steps import HostSteps, device_windows, find_steps, unbroken
+from wellfed.analyze.strip import overlap_strip
 from wellfed.analyze.tables import kernel_table, launches_per_step, op_table
 from wellfed.analyze.window import whole_steps
 from wellfed.model.base import replace
@@ -97,6 +99,8 @@ def study_device(
             for r in kernel_table(timeline, work, work.comm)
         ),
         ops=op_table(timeline, launches),
+        work=step_work(timeline, work, launches, steps),
+        strip=overlap_strip(work, steps.names, windows),
     )
     found = Study(
         rank=rank,

@@ -58,9 +58,45 @@ class KernelRow(Value, frozen=True, kw_only=True):
     median_ns: int
 
 
+class WorkRow(Value, frozen=True, kw_only=True):
+    """GPU events launched by operators of one name (`op` is "" when none is known) under one plain kernel name;
+    `kind` is kernel, memcpy or memset."""
+
+    op: str
+    kernel: str
+    family: str
+    kind: str
+    count: int
+    total_ns: int
+
+
+class StepWork(Value, frozen=True, kw_only=True):
+    """All that `steps` steps launched on the device (0: no steps, the whole capture). Durations are added up, also
+    where streams overlap. The rows and the rest sum to `count` and `total_ns` exactly."""
+
+    steps: int
+    launches: int
+    count: int
+    total_ns: int
+    rows: tuple[WorkRow, ...] = ()
+    rest_count: int = 0
+    rest_ns: int = 0
+
+
+class Strip(Value, frozen=True, kw_only=True):
+    """One typical step in `bins` of equal length: for each lane (compute, comm, copy, idle) the per cent of each bin
+    that it takes. `start_ns` is since the file's first event."""
+
+    name: str
+    start_ns: int
+    span_ns: int
+    lanes: dict[str, tuple[int, ...]]
+
+
 class RankTrace(Value, frozen=True, kw_only=True):
     """One rank and device. `budget` is None when the file holds no GPU event. `step_idle` has the causes of
-    `step_budget.idle_ns`. `step_parts` has one row a step for pictures: name, span and parts in ns."""
+    `step_budget.idle_ns`. `step_parts` has one row a step for pictures: name, span and parts in ns; `strip` is one of them in time.
+    `work` is what the steps had the device do."""
 
     rank: int | None = None
     device: int | None = None
@@ -80,3 +116,5 @@ class RankTrace(Value, frozen=True, kw_only=True):
     comm: tuple[dict[str, Any], ...] = ()
     ops: tuple[dict[str, Any], ...] = ()
     replay: dict[str, Any] = {}
+    work: StepWork | None = None
+    strip: Strip | None = None
