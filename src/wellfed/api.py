@@ -13,7 +13,10 @@ that is not there or not readable, an unknown intent. What could not be *seen* r
 The rooms are imported when they are used, so that `check` does not pay for the trace reader.
 """
 
+import gzip
 import os
+import re
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
@@ -23,12 +26,14 @@ from typing import TYPE_CHECKING, Any
 from wellfed._version import __version__
 from wellfed.model import Case, Ceiling, Machine, Verdict, WellfedError, decode_case, encode_case
 from wellfed.model.base import replace
+from wellfed.model.comparison import Comparison
 from wellfed.report import notebook
+from wellfed.report.story import rank_name
 
 if TYPE_CHECKING:
     from wellfed.analyze import Each
 
-__all__ = ["WellfedError", "check", "doctor", "inspect", "load", "measure", "save", "trace"]
+__all__ = ["WellfedError", "check", "compare", "doctor", "inspect", "load", "measure", "save", "trace"]
 
 notebook.install()  # Case, Budget, Verdict... show themselves in a notebook
 
@@ -122,6 +127,61 @@ def trace(
     read = Case(made_at=_now(), ranks=found.ranks, warnings=found.warnings)
     judged = _judged("trace", read, verdicts, None)
     return replace(judged, headline=headline(judged))
+
+
+def compare(a: PathLike, b: PathLike, *, price: float | None = None) -> Comparison:
+    """Two recordings of one kind of work, before and after or on two machines: what each part of a step, each
+    operator and kernel took in both, and whether B got what A's findings promised for the cures.
+
+    `a` and `b` are traces (files, folders or globs), cases saved by `trace` or `doctor`, or their JSON results; a
+    case was judged when it was saved, so that an unprofiled step given then (`--step-ms`) still counts. Raises
+    WellfedError for what cannot be read, holds no trace, or has no rank in common."""
+    from wellfed.analyze.compare import compare_ranks, matched
+    from wellfed.check.promises import with_promises
+    from wellfed.report.comparison import headline, label
+
+    before, after = (_case_of(path, price) for path in (a, b))
+    pairs, only_a, only_b = matched(before.ranks, after.ranks)
+    if not pairs:
+        raise WellfedError(
+            "the two have no rank and device in common", hint="compare one rank: trace --rank 0 --save"
+        )
+    compared = [
+        with_promises(found, (before, one), (after, other))
+        for one, other in pairs
+        if (found := compare_ranks(one, other)) is not None
+    ]
+    return Comparison(
+        made_by=_made_by("compare"),
+        a=label(Path(a).name, before.ranks),
+        b=label(Path(b).name, after.ranks),
+        headline=headline(compared),
+        ranks=tuple(compared),
+        only_a=tuple(map(rank_name, only_a)),
+        only_b=tuple(map(rank_name, only_b)),
+    )
+
+
+def _case_of(path: PathLike, price: float | None) -> Case:
+    """The case in a file, or that of the traces it names. Raises WellfedError when no trace is in it."""
+    case = load(path) if _is_case(Path(path)) else trace(path, price=price)
+    if not case.ranks:
+        raise WellfedError(f"{os.fspath(path)} holds no trace", hint="wellfed trace TRACE --save before.case")
+    return case
+
+
+def _is_case(path: Path) -> bool:
+    """Whether a file begins as a case or a JSON result does; a trace of PyTorch begins with `schemaVersion`."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(256)
+            if head[:2] == b"\x1f\x8b":
+                file.seek(0)
+                with gzip.GzipFile(fileobj=file) as unpacked:
+                    head = unpacked.read(64)
+    except (OSError, EOFError, zlib.error):
+        return False  # the reader of traces says what is wrong
+    return re.match(rb'\s*\{\s*"schema"\s*:', head) is not None
 
 
 def doctor(

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 import report_cases as cases
 
-from wellfed.report import html
+from wellfed.analyze.compare import compare_ranks
+from wellfed.model.comparison import Comparison
+from wellfed.report import comparison, html
 
 pytestmark = pytest.mark.browser
 
@@ -90,12 +92,19 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for name in ("starved", "eight_ranks", "hostile"):
         out[name] = folder / f"{name}.html"
         out[name].write_text(html.render(cases.CASES[name]()), encoding="utf-8")
+    one, other = cases.rank(), cases.rank(wait=5 * cases.MS)
+    compared = compare_ranks(one, other)
+    assert compared is not None
+    text = comparison.headline([compared])
+    page = comparison.render_html(Comparison(a="a.json", b="b.json", headline=text, ranks=(compared,)))
+    out["comparison"] = folder / "comparison.html"
+    out["comparison"].write_text(page, encoding="utf-8")
     return out
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("theme", THEMES)
-@pytest.mark.parametrize("name", ["starved", "eight_ranks", "hostile"])
+@pytest.mark.parametrize("name", ["starved", "eight_ranks", "hostile", "comparison"])
 def test_page(browser: Any, pages: dict[str, Path], name: str, theme: str, width: int) -> None:
     visit(browser, pages[name], theme=theme, width=width)
     assert browser.get_log("browser") == []
@@ -121,7 +130,7 @@ def test_headings_and_charts_are_there(browser: Any, pages: dict[str, Path], the
         "return [...document.querySelectorAll('figure svg')].map(e => [e.getBoundingClientRect().width,"
         " e.querySelectorAll('path[fill^=var],text').length, e.getAttribute('aria-label').length])"
     )
-    assert len(drawn) == 5
+    assert len(drawn) == 7
     assert all(wide > 300 and marks > 5 and label > 10 for wide, marks, label in drawn)
     # The drawing follows the theme: its text has the page's ink.
     ink, text = browser.execute_script(

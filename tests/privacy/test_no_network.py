@@ -21,6 +21,7 @@ LINES = {
     "explain": ["explain", "CPU01"],
     "measure": ["measure", "--budget", "2"],
     "trace": ["trace", str(DEMO / "trace.json.gz"), "-o", "x.html"],
+    "compare": ["compare", str(DEMO / "trace.json.gz"), str(DEMO / "trace.json.gz"), "-o", "x.html"],
     "catalog": ["catalog"],
 }
 

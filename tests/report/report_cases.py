@@ -17,7 +17,7 @@ from wellfed.model import (
 )
 from wellfed.model.change import Change
 from wellfed.model.machine import Cpu, Gpu, Kernel, Link, Memory, NumaNode, Software
-from wellfed.model.trace import KernelRow, Step, StepBudget, TraceWarning
+from wellfed.model.trace import KernelRow, Step, StepBudget, StepWork, Strip, TraceWarning, WorkRow
 from wellfed.model.verdict import Alternative
 
 MS = 1_000_000
@@ -185,6 +185,10 @@ def rank(index: int = 0, *, wait: int = 116 * MS, comm: int = 0, compute: int = 
         comm=({"name": "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", "count": 12, "total_ns": comm,
                "bytes": 268_435_456, "busbw_gb_s": 212.0},) if comm else (),
         ops=({"name": "aten::linear", "count": 147, "total_ns": 31_000_000},),
+        work=StepWork(steps=3, launches=900, count=930, total_ns=3 * compute, rows=(WorkRow(
+            op="aten::linear", kernel="nvjet_tst", family="gemm", kind="kernel", count=930, total_ns=3 * compute),)),
+        strip=Strip(name="ProfilerStep#1", start_ns=total, span_ns=total, lanes={
+            "compute": (0,) * 150 + (85,) * 50, "copy": (0,) * 140 + (60,) * 10 + (0,) * 50, "idle": (100,) * 140 + (15,) * 60}),
     )  # fmt: skip
 
 
@@ -311,6 +315,9 @@ def hostile(strings: tuple[str, ...] = HOSTILE) -> Case:
                         {"name": text(), "span_ns": 100, "compute_ns": 60, "idle": {text(): 40}}),
             gpu_events=3, kernels=(KernelRow(name=text(), kind=text(), count=1, total_ns=60, median_ns=60),),
             comm=({text(): text()},), ops=({text(): {text(): [text()]}},), replay={text(): text()},
+            work=StepWork(steps=0, launches=0, count=1, total_ns=60, rows=(
+                WorkRow(op=text(), kernel=text(), family=text(), kind=text(), count=1, total_ns=60),)),
+            strip=Strip(name=text(), start_ns=0, span_ns=100, lanes={text(): (1,), "compute": (60, 40), "idle": (40, 60)}),
         )
         for n in range(2)
     )  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 import report_cases as cases
 
 from wellfed.model import Case
-from wellfed.report import charts, words
+from wellfed.report import charts, gallery, words
 
 
 def values(chart: charts.Chart | None) -> list[dict[str, Any]]:
@@ -98,14 +98,14 @@ def test_a_thousand_ranks_leave_the_calm_ones_out_and_say_so() -> None:
     ],
 )
 def test_titles_say_the_take_away(name: str, chart: str, title: str) -> None:
-    made = charts.CHARTS[chart](cases.CASES[name]())
+    made = gallery.CHARTS[chart](cases.CASES[name]())
     assert made is not None
     assert made["title"].replace(words.NBSP, " ") == title
 
 
 @pytest.mark.parametrize("name", cases.CASES)
 def test_charts_are_plain_data_that_fetch_nothing(name: str) -> None:
-    for make in charts.CHARTS.values():
+    for make in gallery.CHARTS.values():
         chart = make(cases.CASES[name]())
         if chart is None:
             continue
@@ -126,7 +126,7 @@ def keys(value: Any) -> Iterator[str]:
 
 
 def test_an_empty_case_draws_nothing() -> None:
-    assert [make(Case()) for make in charts.CHARTS.values()] == [None] * len(charts.CHARTS)
+    assert [make(Case()) for make in gallery.CHARTS.values()] == [None] * len(gallery.CHARTS)
 
 
 # --- colours -------------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def test_parts_can_be_told_apart(theme: dict[str, str], deficiency: str | None) 
 def test_every_colour_of_a_chart_has_a_variable() -> None:
     used = {
         value
-        for make in charts.CHARTS.values()
+        for make in gallery.CHARTS.values()
         for value in json.dumps(make(cases.starved()) or {}).split('"')
         if value.startswith("#") and len(value) == 7
     }

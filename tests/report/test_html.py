@@ -140,7 +140,7 @@ def test_pictures_use_the_page_colours_and_stay_small() -> None:
     pytest.importorskip("vl_convert")
     page = html.render(cases.hostile())
     drawn = re.findall("<svg.*?</svg>", page, re.DOTALL)
-    assert len(drawn) == 6
+    assert len(drawn) == 8
     for svg in drawn:
         assert "style=" not in svg
         assert not re.search(r'"#[0-9a-f]{3,6}"', svg)  # each colour is a variable with a fallback

@@ -189,6 +189,16 @@ def emit_value(value: Any, output: Output, *, text: Text, public: bool = False) 
     _finish(failed)
 
 
+def emit_shapes(output: Output, render: Callable[[str], bytes], *, text: Text) -> None:
+    """For verbs that have pages and no case: `render` gives the bytes of a format, `text` what a terminal shows."""
+    failed: list[str] = []
+    for path, shape in _targets(output):
+        data = text(FILE_WIDTH, False).encode() if shape == "text" else render(shape)
+        _try_write(path, data, failed)
+    _print(text(width(), colour()) if output.format == "text" else render(output.format))
+    _finish(failed)
+
+
 def note(message: str) -> None:
     """One line on stderr; nobody need be listening there (`2>&1 | head`), files are written all the same."""
     with contextlib.suppress(BrokenPipeError):
@@ -254,12 +264,12 @@ def _text(case: "Case", kind: Kind, text: CaseText | None, columns: int, coloure
         return text(case, columns, coloured)
     from wellfed.report import terminal
 
-    return terminal.render(case, width=columns, color=coloured, view=kind, ascii_only=not _is_unicode())
+    return terminal.render(case, width=columns, color=coloured, view=kind, ascii_only=not is_unicode())
 
 
 def _print(data: str | bytes) -> None:
     text = data.decode() if isinstance(data, bytes) else data
-    if not _is_unicode():
+    if not is_unicode():
         # What this terminal can't show becomes `?`, not a crash.
         text = text.encode(sys.stdout.encoding, "replace").decode(sys.stdout.encoding)
     try:
@@ -271,7 +281,8 @@ def _print(data: str | bytes) -> None:
         close_stdout()
 
 
-def _is_unicode() -> bool:
+def is_unicode() -> bool:
+    """Whether stdout takes all characters."""
     return (sys.stdout.encoding or "utf-8").lower().startswith("utf")
 
 

@@ -20,6 +20,7 @@ VERBS: dict[str, str] = {
     "explain": "The manual page of a check, with this machine's evidence.",
     "measure": "The real ceilings of this machine: memory, latency, storage.",
     "trace": "Why the GPUs were idle, and what each cure is worth.",
+    "compare": "Two traces or cases: what changed, predicted against achieved.",
     "catalog": "What is known of a GPU or a link, with its sources.",
 }
 """Verb (also its module in this folder) and its line in `wellfed --help`, in the order of the help."""

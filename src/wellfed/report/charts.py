@@ -65,11 +65,11 @@ def chart(title: str, values: Sequence[Mapping[str, Any]], layers: list[Chart], 
     }
 
 
-def _label(text: str, limit: int = 44) -> str:
+def label_of(text: str, limit: int = 44) -> str:
     return words.fold(words.clean(text), limit)
 
 
-def _rows_axis() -> Chart:
+def rows_axis() -> Chart:
     """The axis of names: as given, without title, ticks or line."""
     return {
         "field": "label", "type": "nominal", "sort": None,
@@ -82,13 +82,13 @@ TEXT_ROOM = 0.27
 """Share of the chart's width that a mark's text may take (about 24 characters)."""
 
 
-def _side(start: float, end: float) -> str:
+def side_of(start: float, end: float) -> str:
     """Where a bar from `start` to `end` (shares of the width) has room for its text: after it, before it, or
     inside."""
     return "after" if 1 - end >= TEXT_ROOM else "before" if start >= TEXT_ROOM else "inside"
 
 
-def _texts(y: Chart, *, after: str, before: str, gap: int = 6) -> list[Chart]:
+def text_layers(y: Chart, *, after: str, before: str, gap: int = 6) -> list[Chart]:
     """Text layers for `_side`: fields `side` and `text`, at the bar's `after` or `before` end."""
     places = (
         ("after", after, {"align": "left", "dx": gap}),
@@ -114,16 +114,16 @@ def step_waterfall(case: Case) -> Chart | None:
     factor, unit, decimals = words.column_scale(told.span_ns)
     values = [
         {
-            "label": _label(part.name),
+            "label": label_of(part.name),
             "start": part.start_ns / factor,
             "end": (part.start_ns + part.ns) / factor,
             "colour": LIGHT[part.group],
             "text": f"{part.ns / factor:,.{decimals}f} {unit}, {words.percent(part.share)}",
-            "side": _side(part.start_ns / told.span_ns, (part.start_ns + part.ns) / told.span_ns),
+            "side": side_of(part.start_ns / told.span_ns, (part.start_ns + part.ns) / told.span_ns),
         }
         for part in told.parts
     ]
-    y, span = _rows_axis(), told.span_ns / factor
+    y, span = rows_axis(), told.span_ns / factor
     x = {
         "field": "start",
         "type": "quantitative",
@@ -134,7 +134,7 @@ def step_waterfall(case: Case) -> Chart | None:
         "mark": {"type": "bar", "height": {"band": 0.72}, "minBandSize": 2},
         "encoding": {"y": y, "x": x, "x2": {"field": "end"}, "color": COLOUR},
     }
-    return chart(waterfall_title(told), values, [bars, *_texts(y, after="end", before="start")])
+    return chart(waterfall_title(told), values, [bars, *text_layers(y, after="end", before="start")])
 
 
 def waterfall_title(told: story.StepStory) -> str:
@@ -147,7 +147,9 @@ def waterfall_title(told: story.StepStory) -> str:
     if compute >= 0.8 or not parts:
         return f"compute fills {words.percent(compute)} of {whole}"
     top = max(parts.values(), key=lambda part: part.ns)
-    return f"{_label(top.name)} takes {words.percent(top.share)} of {whole}, compute {words.percent(compute)}"
+    return (
+        f"{label_of(top.name)} takes {words.percent(top.share)} of {whole}, compute {words.percent(compute)}"
+    )
 
 
 def step_causes(case: Case) -> Chart | None:
@@ -163,7 +165,7 @@ def step_causes(case: Case) -> Chart | None:
     for row in rows[:MAX_ROWS]:
         at = 0.0
         for name, group, ns in row["parts"]:
-            text = f"{_label(name, 16)} {words.percent(ns / row['span'])}"
+            text = f"{label_of(name, 16)} {words.percent(ns / row['span'])}"
             fits = len(text) * LETTER + 8 < ns / widest * WIDTH
             values.append(
                 {
@@ -174,7 +176,7 @@ def step_causes(case: Case) -> Chart | None:
             at += ns
     spans = [row["span"] for row in rows]
     title = f"{len(rows)} steps of {words.duration(min(spans))} to {words.duration(max(spans))}, as traced"
-    y = _rows_axis()
+    y = rows_axis()
     x = {"field": "start", "type": "quantitative", "title": unit, "scale": {"nice": False}}
     middle = {"field": "middle", "type": "quantitative"}
     return chart(
@@ -215,7 +217,7 @@ def step_rows(rank: RankTrace) -> list[dict[str, Any]]:
         parts = [(name, story.PARTS.get(name, ("unknown", ""))[0], ns) for name, ns in ordered.items()]
         span = span or sum(ns for _, _, ns in parts)
         if span > 0:
-            out.append({"label": _label(str(row.get("name", len(out))), 24), "span": span, "parts": parts})
+            out.append({"label": label_of(str(row.get("name", len(out))), 24), "span": span, "parts": parts})
     return out
 
 
@@ -231,9 +233,9 @@ def ceilings_of_peak(case: Case) -> Chart | None:
         share = ceiling.ratio if ceiling.higher_is_better else 1 / ceiling.ratio
         values.append(
             {
-                "label": _label(ceiling.title or ceiling.id, 36), "share": share,
+                "label": label_of(ceiling.title or ceiling.id, 36), "share": share,
                 "colour": LIGHT[_ceiling_colour(ceiling)],
-                "text": f"{words.number(ceiling.best)} {_label(ceiling.unit, 12)}, {story.of_peak(ceiling)}"
+                "text": f"{words.number(ceiling.best)} {label_of(ceiling.unit, 12)}, {story.of_peak(ceiling)}"
                 + ("" if ceiling.verdict == "ok" else f", {ceiling.verdict}"),
                 "side": "before" if share > 0.3 else "after",
             }
@@ -242,7 +244,7 @@ def ceilings_of_peak(case: Case) -> Chart | None:
     domain = [min(0.1, lowest * 0.7), max(1.0, max(value["share"] for value in values)) * 1.05]
     worst = min(values, key=lambda value: value["share"])
     title = f"{worst['label']} is furthest from its peak: {worst['text'].split(', ', 1)[1]}"
-    y = _rows_axis()
+    y = rows_axis()
     x = {
         "field": "share", "type": "quantitative", "scale": {"type": "log", "domain": domain, "nice": False},
         "title": "share of the published peak, log", "axis": {"format": "~%", "tickCount": 4, "grid": True},
@@ -252,7 +254,7 @@ def ceilings_of_peak(case: Case) -> Chart | None:
         "mark": {"type": "point", "filled": True, "size": 90, "opacity": 1},
         "encoding": {"y": y, "x": x, "color": COLOUR},
     }
-    return chart(title, values, [roof, points, *_texts(y, after="share", before="share", gap=10)])
+    return chart(title, values, [roof, points, *text_layers(y, after="share", before="share", gap=10)])
 
 
 def _ceiling_colour(ceiling: Ceiling) -> str:
@@ -268,7 +270,7 @@ def verdicts_by_layer(case: Case) -> Chart | None:
     most = max(count for counts in layers.values() for count in counts.values())
     values = [
         {
-            "label": _label(layer, 24), "part": kind, "colour": LIGHT[colour],
+            "label": label_of(layer, 24), "part": kind, "colour": LIGHT[colour],
             "opacity": round(0.12 + 0.48 * counts[kind] / most, 3) if counts.get(kind) else 0.03,
             "text": f"{counts[kind]}" if counts.get(kind) else "",
         }
@@ -277,14 +279,14 @@ def verdicts_by_layer(case: Case) -> Chart | None:
     ]  # fmt: skip
     loud = {name: (counts.get("error", 0), counts.get("warning", 0)) for name, counts in layers.items()}
     worst = sorted((name for name in loud if any(loud[name])), key=lambda name: loud[name], reverse=True)
-    named = ", ".join(_label(name, 24) for name in worst[:4]) + (" and others" if len(worst) > 4 else "")
+    named = ", ".join(label_of(name, 24) for name in worst[:4]) + (" and others" if len(worst) > 4 else "")
     title = f"errors or warnings in {named}" if worst else "neither error nor warning in any layer"
     return _heat(title, values, columns=len(LAYER_COLOURS))
 
 
 def _heat(title: str, values: list[dict[str, Any]], *, columns: int) -> Chart:
     """Rows against parts. Strength is opacity over the page, so both themes work; each cell has its text."""
-    y = _rows_axis()
+    y = rows_axis()
     x = {
         "field": "part", "type": "nominal", "sort": None,
         "axis": {"title": None, "orient": "top", "labelAngle": 0, "ticks": False, "domain": False, "labelLimit": 110},
@@ -329,21 +331,21 @@ def kernel_list(case: Case, *, limit: int = 12) -> Chart | None:
     factor, unit, decimals = words.column_scale(shown[0].total_ns)
     values = [
         {
-            "label": f"{at}  {_label(story.kernel_name(kernel.name), 44)}",
+            "label": f"{at}  {label_of(story.kernel_name(kernel.name), 44)}",
             "total": kernel.total_ns / factor,
             "text": f"{kernel.total_ns / factor:,.{decimals}f} {unit}, {kernel.count:,} x {words.duration(kernel.median_ns)}",
             "side": "before" if kernel.total_ns > 0.6 * shown[0].total_ns else "after",
         }
         for at, kernel in enumerate(shown, 1)
     ]
-    title = f"{_label(story.kernel_name(shown[0].name), 48)} takes most: {words.duration(shown[0].total_ns)} of the capture"
-    y = _rows_axis()
+    title = f"{label_of(story.kernel_name(shown[0].name), 48)} takes most: {words.duration(shown[0].total_ns)} of the capture"
+    y = rows_axis()
     x = {"field": "total", "type": "quantitative", "title": f"total {unit}, count x median"}
     bars = {
         "mark": {"type": "bar", "height": {"band": 0.72}, "color": LIGHT["compute"], "fillOpacity": 0.35},
         "encoding": {"y": y, "x": x},
     }
-    return chart(title, values, [bars, *_texts(y, after="total", before="total")])
+    return chart(title, values, [bars, *text_layers(y, after="total", before="total")])
 
 
 def rank_heat(case: Case) -> Chart | None:
@@ -352,7 +354,7 @@ def rank_heat(case: Case) -> Chart | None:
     if len(told) < 2:
         return None
     rows = list(told.values())
-    rows.sort(key=lambda item: -sum(share for name, share in item[1].items() if _group(name) == "idle"))
+    rows.sort(key=lambda item: -sum(share for name, share in item[1].items() if group_of(name) == "idle"))
     left_out = len(rows) - MAX_ROWS
     rows = sorted(rows[:MAX_ROWS], key=lambda item: (item[0].rank or 0, item[0].device or 0))
     names = sorted({name for _, shares in rows for name in shares}, key=_part_order)
@@ -360,9 +362,9 @@ def rank_heat(case: Case) -> Chart | None:
     values = [
         {
             "label": short_rank(rank, at),
-            "part": _label(name, 18),
+            "part": label_of(name, 18),
             "share": round(shares.get(name, 0), 4),
-            "colour": LIGHT[_group(name)],
+            "colour": LIGHT[group_of(name)],
             "opacity": round(0.04 + 0.56 * min(shares.get(name, 0), 1), 3),
             "text": words.percent(shares.get(name, 0)),
         }
@@ -383,12 +385,12 @@ def heat_title(rows: Sequence[tuple[RankTrace, Mapping[str, float]]]) -> str:
     """Which part differs most between ranks, and who stands out."""
     names = {name for _, shares in rows for name in shares}
     reach = {name: [shares.get(name, 0.0) for _, shares in rows] for name in names}
-    name = max(sorted(names), key=lambda n: max(reach[n]) - min(reach[n]) - (_group(n) != "idle") * 1e-3)
+    name = max(sorted(names), key=lambda n: max(reach[n]) - min(reach[n]) - (group_of(n) != "idle") * 1e-3)
     low, high = min(reach[name]), max(reach[name])
     if high - low < 0.02:
         return "all ranks spend their step alike"
     at = reach[name].index(high)
-    return f"{_label(name)} differs most: {words.percent(low)} to {words.percent(high)}, highest on {short_rank(rows[at][0], at)}"
+    return f"{label_of(name)} differs most: {words.percent(low)} to {words.percent(high)}, highest on {short_rank(rows[at][0], at)}"
 
 
 def short_rank(rank: RankTrace, at: int) -> str:
@@ -400,21 +402,10 @@ def short_rank(rank: RankTrace, at: int) -> str:
     )
 
 
-def _group(name: str) -> story.Group:
+def group_of(name: str) -> story.Group:
     return story.PARTS.get(name, ("unknown", ""))[0]
 
 
 def _part_order(name: str) -> tuple[int, str]:
     order = list(story.PARTS)
     return (order.index(name) if name in order else len(order), name)
-
-
-CHARTS = {
-    "step": step_waterfall,
-    "steps": step_causes,
-    "ranks": rank_heat,
-    "kernels": kernel_list,
-    "ceilings": ceilings_of_peak,
-    "layers": verdicts_by_layer,
-}
-"""In the order of the report. Each is a function Case -> chart or None."""

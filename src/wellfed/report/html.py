@@ -12,7 +12,7 @@ import re
 from importlib import resources
 
 from wellfed.model import Case
-from wellfed.report import charts, story, words
+from wellfed.report import charts, gallery, story, words
 from wellfed.report.draw import Pictures
 from wellfed.report.markup import Child, Safe, join, prose, tag
 from wellfed.report.sections import SECTIONS, command
@@ -50,6 +50,15 @@ def render(case: Case, *, interactive: bool = False) -> str:
             ),
         )
     )
+    return f'<!DOCTYPE html>\n<html lang="en">{page}</html>\n'
+
+
+MADE = "This page is one file: it fetches nothing and has sent nothing."
+
+
+def document(title: str, *body: Child) -> str:
+    """A page of other content in the same clothes: nothing fetched, no script."""
+    page = join((_head(title, _style(), None), tag("body", *body)))
     return f'<!DOCTYPE html>\n<html lang="en">{page}</html>\n'
 
 
@@ -122,12 +131,11 @@ def _footer(case: Case, pictures: Pictures) -> list[Child]:
     if pictures.why:
         lines.append(tag("p", f"Charts are left out, tables stand in their place: {pictures.why}."))
     note = "Times are of the unprofiled step where the text says so. Gains are ceilings that compose; they never add."
-    made = "This page is one file: it fetches nothing and has sent nothing."
-    return [*lines, tag("p", note), tag("p", made)]
+    return [*lines, tag("p", note), tag("p", MADE)]
 
 
 def _frame(case: Case, pictures: Pictures) -> str | None:
-    drawn = {name: chart for name, make in charts.CHARTS.items() if (chart := make(case)) is not None}
+    drawn = {name: chart for name, make in gallery.CHARTS.items() if (chart := make(case)) is not None}
     return pictures.page(drawn) if drawn else None
 
 

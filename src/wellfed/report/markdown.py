@@ -63,7 +63,7 @@ def _fenced(command: str) -> list[str]:
     return [f"{fence}sh", shown, fence]
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]], align: str) -> list[str]:
+def table_lines(header: Sequence[str], rows: Iterable[Sequence[str]], align: str) -> list[str]:
     rule = ["---:" if side == "r" else "---" for side in align]
     return ["| " + " | ".join(row) + " |" for row in (header, rule, *rows)]
 
@@ -95,8 +95,8 @@ def _step(case: Case) -> list[str]:
         for part in told.parts
     ]
     rows.append(("**all**", f"{told.span_ns / factor:,.{decimals}f} {unit}", "100.0 %", text(told.basis)))
-    table = _table(("part", "time", "share", ""), rows, "lrrl")
-    return [f"**{text(told.title)}**", "", *(row.replace(words.NBSP, " ") for row in table), ""]
+    listing = table_lines(("part", "time", "share", ""), rows, "lrrl")
+    return [f"**{text(told.title)}**", "", *(row.replace(words.NBSP, " ") for row in listing), ""]
 
 
 def _findings(case: Case) -> list[str]:
@@ -163,8 +163,8 @@ def _ceilings(case: Case) -> list[str]:
         )
         for c in case.ceilings
     ]  # fmt: skip
-    table = _table(("measured ceiling", "best", "of peak", "spread", "verdict"), rows, "lrlll")
-    return [*(row.replace(words.NBSP, " ") for row in table), ""]
+    listing = table_lines(("measured ceiling", "best", "of peak", "spread", "verdict"), rows, "lrlll")
+    return [*(row.replace(words.NBSP, " ") for row in listing), ""]
 
 
 def _ignored(case: Case) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from wellfed.model import Case, Ceiling, RankTrace, Verdict
-from wellfed.report import charts, story, words
+from wellfed.report import charts, gallery, story, words
 from wellfed.report.draw import Pictures
 from wellfed.report.markup import Child, Safe, details, join, prose, table, tag
 
@@ -14,8 +14,13 @@ NOTHING = Safe("")
 
 def figure(case: Case, pictures: Pictures, name: str) -> Safe:
     """The chart of that name with its take-away as caption; empty without data or without a drawer."""
-    chart = charts.CHARTS[name](case)
-    if chart is None or (svg := pictures.svg(chart, label=words.clean(chart["title"]))) is None:
+    chart = gallery.CHARTS[name](case)
+    return NOTHING if chart is None else picture(chart, pictures)
+
+
+def picture(chart: charts.Chart, pictures: Pictures) -> Safe:
+    """A chart with its take-away as caption; empty without a drawer."""
+    if (svg := pictures.svg(chart, label=words.clean(chart["title"]))) is None:
         return NOTHING
     caption = tag("figcaption", prose(chart["title"]))
     drawing = tag("div", Safe(svg), class_="scroll", role="region", aria_label=chart["title"], tabindex="0")
@@ -59,7 +64,9 @@ def step(case: Case, pictures: Pictures) -> Safe:
             picture,
             details("The same as a table, with nothing folded", budget, opened=not picture),
             figure(case, pictures, "steps"),
+            figure(case, pictures, "idle"),
             _steps_table(rank),
+            figure(case, pictures, "strip"),
             _raw(rank),
             _records("How well a replay reproduces the recorded step", (rank.replay,) if rank.replay else ()),
         )
@@ -170,6 +177,7 @@ def finding(verdict: Verdict, *, level: str) -> Safe:
         ("undo", prose(verdict.restore)),
         ("symptom of", ", ".join(verdict.causes)),
         ("evidence", _evidence(verdict)),
+        ("see it", _instant(verdict)),
         ("verify", command(verdict.verify)),
         ("or", _alternatives(verdict)),
         ("sources", join(_with_commas(source(text) for text in verdict.sources[:20]))),
@@ -209,6 +217,15 @@ def _evidence(verdict: Verdict) -> Safe:
     ]  # fmt: skip
     more = len(verdict.evidence) - MAX_EVIDENCE
     return tag("ul", *rows, tag("li", f"{more} more in the JSON") if more > 0 else None)
+
+
+def _instant(verdict: Verdict) -> Safe:
+    """Where to look in a viewer of timelines, which counts from the first event as we do."""
+    found = story.instant(verdict)
+    if found is None:
+        return NOTHING
+    file, at = found
+    return join(("at ", tag("b", at), " of ", tag("code", file), " in ui.perfetto.dev"))
 
 
 def _alternatives(verdict: Verdict) -> Safe:

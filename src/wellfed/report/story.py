@@ -4,6 +4,7 @@ One place decides which rank's step is shown, which parts fold together, how wha
 and what comes next, so that terminal, Markdown, HTML and notebook tell the same story.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
@@ -203,6 +204,17 @@ def not_judged(case: Case) -> list[Unjudged]:
         total = sum(len(verdicts) for _, verdicts in groups)
         out.append(Unjudged(reason, REASONS.get(reason, words.clean(reason)), groups, total))
     return sorted(out, key=lambda item: (item.reason in FOLDED_REASONS, -item.total, item.reason))
+
+
+_INSTANT = re.compile(r"t=([\d.]+) ms\b")
+
+
+def instant(verdict: Verdict) -> tuple[str, str] | None:
+    """The file and the time since its first event at which a finding shows best; None where none is known."""
+    for evidence in verdict.evidence:
+        if verdict.layer == "trace" and (at := _INSTANT.match(evidence.at or "")):
+            return words.clean(evidence.source), f"{float(at[1]):,.3f}{words.NBSP}ms"
+    return None
 
 
 def code_list(verdicts: Iterable[Verdict], *, limit: int = 12) -> str:
