@@ -97,7 +97,7 @@ def test_the_strip_is_the_typical_step(tmp_path: Path) -> None:
         ("triton_poi_fused_add_relu_3", "triton_poi_fused_add_relu", "elementwise"),
         ("triton_red_fused_mean_12", "triton_red_fused_mean", "reduce"),
         ("Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD (Pageable -> Device)", "copy"),
-        ("Cijk_Ailk_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT64x64x32_MI16x16x1", "Cijk_Ailk_Bljk_BBS", "gemm"),
+        ("Cijk_Ailk_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT64x64x32_MI16x16x1", "Cijk_Ailk_Bljk_BBS_BH_Bias", "gemm"),
         ("std::enable_if<!(false), void>::type internal::gemvx::kernel<int, int, float>(P)", "gemvx::kernel", "gemm"),
         ("void fbgemm_gpu::permute_2D_data_kernel<false, int>(int)", "permute_2D_data_kernel", "other"),
         ("std::enable_if<vllm::_typeConvert<c10::BFloat16>::exists, void>::type vllm::fused_add_rms_norm_kernel<c10::BFloat16, 8>(P)", "fused_add_rms_norm_kernel", "norm"),

@@ -15,6 +15,7 @@ OPERATORS_FROM = 0.5
 """Share of the time that must be under an operator's name before times are told by operator."""
 ALIKE_FROM = 0.5
 """Share of the time under names that both have, below which two recordings may not be of one model."""
+FEW_STEPS = 3
 WIDE = 1.5
 WIDE_NOTE = (
     "what recording cost is known roughly only, which makes the interval wide; a step timed without the profiler "
@@ -281,6 +282,9 @@ def _notes(a: RankTrace, b: RankTrace, basis: Basis, work: Sequence[WorkDelta]) 
         yield f"the steps of {which} could not be replayed: steps are compared as recorded, the profiler's cost in them"
     elif basis == "recorded":
         yield "no step could be replayed: steps are compared as recorded, the profiler's cost in them"
+    few = [name for name, rank in (("A", a), ("B", b)) if rank.step_budget and rank.step_budget.n < FEW_STEPS]
+    if few and basis != "capture":
+        yield f"fewer than {FEW_STEPS} steps in {' and '.join(few)}: the interval does not hold how much steps differ"
     if a.gpu != b.gpu:
         yield f"different GPUs: {a.gpu or 'unknown'} and {b.gpu or 'unknown'}"
     total = sum(row.a_ns for row in work)

@@ -39,6 +39,7 @@ _HOLDER = re.compile(r"^cutlass\w*::(?:device_kernel|Kernel2?)$")
 _NOISE = re.compile(
     r"(?:\d+x\d+\w*|sm\d+|(?:tile|warpgroup|warp|cluster|stage|ldg|align|kernel|swizzle)s?(?:size)?\d[\dx]*|stages?|MT\d\w*|MI\d\w*|SN|[A-Z]{2,9}\d\w*|v\d+|\d+)"
 )
+_TUNING = re.compile(r"_(?:HA|SAV|UserArgs|MT\d)")
 _RETURNS = re.compile(r"^(?:void|(?:typename )?std::enable_if<.*?>::type) ")
 _PARENS = re.compile(r"\(anonymous namespace\)::|<unnamed>::")
 
@@ -52,7 +53,7 @@ def plain_name(name: str) -> str:
     if name.startswith(
         "Cijk_"
     ):  # rocBLAS: the layouts and types come first, then some hundred letters of tuning
-        return "_".join(name.split("_")[:4])
+        return _TUNING.split(name, maxsplit=1)[0]
     text = _RETURNS.sub("", _PARENS.sub("", name)).strip()
     head = _head(text)
     inner = text[len(head) :]
