@@ -121,6 +121,17 @@ def test_findings_are_instants_where_their_evidence_is(tmp_path: Path) -> None:
     assert all(e["args"]["says"] == finding.message and "x" in e["args"]["gain"] for e in instants)
 
 
+def test_a_launch_bound_loop_is_shown_at_its_longest_gaps(tmp_path: Path) -> None:
+    """Nothing on the host names the cause: the gap itself is the evidence."""
+    path = write(tmp_path / "t.json", simulate(steps=5, kernel_us=5, dispatch_us=40).events)
+    events, case = exported(path)
+    finding = next(v for v in case.verdicts if v.code == "T120" and v.verdict == "finding")
+    assert all(e.text == "idle, then gemm" for e in finding.evidence)
+    instants = {e["ts"] for e in events if e["ph"] == "i" and e["name"].startswith("T120")}
+    gaps = {e["ts"] for e in events if e["ph"] == "X" and e["cat"] == "idle" and e["name"] == "launch-bound"}
+    assert instants and instants <= gaps
+
+
 def test_several_ranks_keep_apart(tmp_path: Path) -> None:
     run = simulate(steps=3).events
     paths = [

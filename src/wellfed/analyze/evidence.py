@@ -3,7 +3,9 @@
 import numpy as np
 
 from wellfed.analyze.budget import Work
-from wellfed.analyze.causes import PAGEABLE, Covers
+from wellfed.analyze.causes import PAGEABLE, Covers, idle_intervals
+from wellfed.analyze.intervals import Intervals
+from wellfed.analyze.kernel_names import plain_name
 from wellfed.analyze.launches import Launches
 from wellfed.model.timeline import Cat, Timeline
 
@@ -36,7 +38,31 @@ def evidence_of(
             (int(timeline.ts[r]), int(timeline.dur[r]), _under(timeline, launches, int(r)))
             for r in rows.tolist()
         )
+    for cause, where in _waits(timeline, work, launches, covers).items():
+        length = where.end - where.start
+        longest = np.argsort(-length, kind="stable")[:top].tolist()
+        if longest:
+            found[cause] = tuple(
+                (int(where.start[i]), int(length[i]), _before(timeline, work, int(where.end[i])))
+                for i in longest
+            )
     return found
+
+
+def _waits(timeline: Timeline, work: Work, launches: Launches, covers: Covers) -> dict[str, Intervals]:
+    """Idle whose cause is no event that could be named: it is the gap itself that shows."""
+    if work.span is None:
+        return {}
+    idle = idle_intervals(timeline, work, launches, covers, *work.span)
+    return {cause: idle[cause] for cause in ("launch-bound", "dependency-wait", "queue-wait")}
+
+
+def _before(timeline: Timeline, work: Work, at: int) -> str:
+    """What the device does next."""
+    following = int(np.searchsorted(work.ts, at))
+    if following >= len(work.ts):
+        return "idle"
+    return f"idle, then {plain_name(_name(timeline, int(work.rows[following])))}"
 
 
 def _copy_text(timeline: Timeline, row: int) -> str:
