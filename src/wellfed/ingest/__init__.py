@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 
+from wellfed.ingest.freed import keep_freed_memory
 from wellfed.ingest.source import Source
 from wellfed.model import WellfedError
 from wellfed.model.timeline import Timeline
@@ -65,6 +66,7 @@ def read_file(path: Path) -> list[Timeline]:
     """The timelines of one file, by what is in it: one, or one for each rank that the file holds. Raises
     WellfedError when nothing in it can be read."""
     _openable(path)
+    keep_freed_memory()
     head = next(iter(Source(path).windows()), b"")[:HEAD_BYTES]
     for reader in _readers():
         if reader.matches(head, path.name):

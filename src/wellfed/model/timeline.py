@@ -61,6 +61,19 @@ class CommArgs(NamedTuple):
     target: int = -1
 
 
+class MemoryEvents(Value, frozen=True, kw_only=True):
+    """What PyTorch's allocator handed out and took back, one entry an instant, by time (ns since `base_ns` of the
+    timeline). `device` is -1 for the host. `bytes` is negative for a release; `allocated` and `reserved` are the
+    device's totals after it, in bytes; `address` and they are -1 when not told."""
+
+    ts: I64
+    device: I16
+    address: I64
+    bytes: I64
+    allocated: I64
+    reserved: I64
+
+
 class Window(Value, frozen=True, kw_only=True):
     """What part of a recording a timeline was cut to, ns of the timeline. Work launched before `done_before_ns` is
     done in it. `spans` is, for each device, the part of the window between its first and last event of the file."""
@@ -78,7 +91,8 @@ class Timeline(Value, frozen=True, kw_only=True):
     is -1 off the GPU; `size` is bytes moved, -1 when unknown. `wait_corr` is, for a stream-wait, the
     correlation of the event record waited for (-1 otherwise). `shape` indexes `shapes`, `comm` indexes `comms`
     (-1: not told). `gpus` names the devices that did work, `options` holds what the writer said of itself
-    (`record_shapes`, versions...). `window` is None for the whole of a recording."""
+    (`record_shapes`, versions...). `memory` is None when the allocator was not recorded, `window` None for the
+    whole of a recording."""
 
     source: str
     kind: str
@@ -103,6 +117,7 @@ class Timeline(Value, frozen=True, kw_only=True):
     shapes: tuple[Shape, ...] = ()
     comms: tuple[CommArgs, ...] = ()
     gpus: dict[int, str] = {}
+    memory: MemoryEvents | None = None
     options: dict[str, Any] = {}
     warnings: tuple[TraceWarning, ...] = ()
     window: Window | None = None
