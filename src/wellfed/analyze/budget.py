@@ -1,11 +1,12 @@
 """Where a device's time went: span = compute + exposed communication + exposed copy + idle, to the ns."""
 
 import re
+from functools import cached_property
 
 import numpy as np
 
 from wellfed.analyze.intervals import Intervals, clip, union
-from wellfed.model.timeline import Cat, Mask, Timeline
+from wellfed.model.timeline import I64, Cat, Mask, Timeline
 from wellfed.model.trace import Budget
 
 COMM_KERNEL = re.compile(r"nccl|rccl|cross_device_reduce|multimem_all_reduce|deep_ep|nvshmem", re.IGNORECASE)
@@ -37,15 +38,37 @@ class Work:
 
     def busy(self, mask: Mask | None = None) -> Intervals:
         if mask is None:
-            return union(self.ts, self.end)
+            return self.all_busy
         return union(self.ts[mask], self.end[mask])
+
+    @cached_property
+    def all_busy(self) -> Intervals:
+        return union(self.ts, self.end)
+
+    @cached_property
+    def computing(self) -> Intervals:
+        return self.busy(self.compute)
+
+    @cached_property
+    def computing_or_comm(self) -> Intervals:
+        return self.busy(self.compute | self.comm)
+
+    @cached_property
+    def by_end(self) -> I64:
+        """The order of the events by their end."""
+        return np.argsort(self.end, kind="stable")
+
+    @cached_property
+    def ends(self) -> I64:
+        """The ends in that order."""
+        return self.end[self.by_end]
 
 
 def budget_in(work: Work, start: int, end: int) -> Budget:
     """The budget of the window [start, end), ns of the timeline."""
-    compute = clip(work.busy(work.compute), start, end).total
-    with_comm = clip(work.busy(work.compute | work.comm), start, end).total
-    busy = clip(work.busy(), start, end).total
+    compute = clip(work.computing, start, end).total
+    with_comm = clip(work.computing_or_comm, start, end).total
+    busy = clip(work.all_busy, start, end).total
     return Budget(
         span_ns=end - start,
         compute_ns=compute,
@@ -63,5 +86,5 @@ def raw_budget(work: Work) -> Budget | None:
 def comm_totals(work: Work) -> tuple[int, int]:
     """Union of communication, and the part of it hidden under compute (ns)."""
     comm = work.busy(work.comm).total
-    exposed = work.busy(work.compute | work.comm).total - work.busy(work.compute).total
+    exposed = work.computing_or_comm.total - work.computing.total
     return comm, comm - exposed

@@ -88,6 +88,7 @@ class Covers:
     """What the launching threads were doing, as disjoint interval sets by cause, ready to be charged."""
 
     def __init__(self, timeline: Timeline, work: Work, launches: Launches) -> None:
+        self._waits: tuple[I64, I64] | None = None
         ranges: dict[str, Intervals] = {}
         host = launches.host
         call = host & ((timeline.cat == Cat.RUNTIME) | (timeline.cat == Cat.DRIVER))
@@ -130,6 +131,19 @@ class Covers:
             low, high = timeline.window.start_ns, timeline.window.end_ns
             self.disjoint = {cause: clip(found, low, high) for cause, found in self.disjoint.items()}
 
+    def waits(self, timeline: Timeline, work: Work) -> tuple[I64, I64]:
+        """When each wait of the host for a busy device ended, in order, and for how long it was. A wait inside
+        a longer one (a copy that synchronises) is counted once."""
+        if self._waits is None:
+            rows = np.flatnonzero(self.sync)
+            s0, s1 = timeline.ts[rows], timeline.ts[rows] + timeline.dur[rows]
+            waited = overlap(work.busy(), s0, s1)
+            outer = np.maximum.accumulate(s1)
+            inner = np.concatenate([[False], s1[1:] <= outer[:-1]])[: len(s1)]
+            order = np.flatnonzero(~inner & (waited > 0))
+            self._waits = s1[order], waited[order]
+        return self._waits
+
 
 def _both(a: Intervals, b: Intervals) -> Intervals:
     return union(np.concatenate([a.start, b.start]), np.concatenate([a.end, b.end]))
@@ -154,7 +168,8 @@ def _named(timeline: Timeline, pattern: re.Pattern[str]) -> Mask:
 
 
 def _of(timeline: Timeline, mask: Mask) -> Intervals:
-    return union(timeline.ts[mask], timeline.end[mask])
+    start = timeline.ts[mask]
+    return union(start, start + timeline.dur[mask])
 
 
 def _silence(timeline: Timeline, host: Mask) -> Intervals:
@@ -340,9 +355,8 @@ def _synced_of(gaps: _Gaps, dispatch: Intervals) -> I64:
 def _other_stream_ended(timeline: Timeline, work: Work, x: I64, a: I64) -> Mask:
     """Whether the busy time before the gap was another stream's: then X waited for that work."""
     stream = timeline.stream[work.rows]
-    order = np.argsort(work.end, kind="stable")
-    before = np.searchsorted(work.end[order], a, side="right") - 1
-    last = order[np.maximum(before, 0)]
+    before = np.searchsorted(work.ends, a, side="right") - 1
+    last = work.by_end[np.maximum(before, 0)]
     return np.asarray((before >= 0) & (stream[last] != stream[x]))
 
 
@@ -353,19 +367,14 @@ def _charge_syncs(
     it could have run w ns ahead: the idle that follows, up to w, would not have been. Credit is used up gap by
     gap and ends with the next sync."""
     synced = np.zeros(len(a), np.int64)
-    rows = np.flatnonzero(covers.sync)
-    if not len(rows) or not len(a):
+    if not len(a):
         return synced
-    s0, s1 = timeline.ts[rows], timeline.end[rows]
-    busy = work.busy()
-    waited = overlap(busy, s0, s1)
-    # a sync inside a longer one (a copy that synchronises) is counted once
-    outer = np.maximum.accumulate(s1)
-    inner = np.concatenate([[False], s1[1:] <= outer[:-1]])
-    order = np.flatnonzero(~inner & (waited > 0))
-    starts, credits = s1[order], waited[order]
-    first = np.searchsorted(host_end, starts, side="right")
-    for k, gap in enumerate(first.tolist()):
+    starts, credits = covers.waits(timeline, work)
+    # a wait before the window may still have credit in it, one after its last gap has none
+    begin = max(int(np.searchsorted(starts, a[0], side="right")) - 1, 0)
+    stop = int(np.searchsorted(starts, host_end[-1]))
+    first = np.searchsorted(host_end, starts[begin:stop], side="right")
+    for k, gap in enumerate(first.tolist(), begin):
         credit = int(credits[k])
         limit = int(starts[k + 1]) if k + 1 < len(starts) else np.iinfo(np.int64).max
         while credit > 0 and gap < len(a) and a[gap] < limit:

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from wellfed.model.timeline import I64
+from wellfed.model.timeline import I64, Mask
 
 
 class Intervals(NamedTuple):
@@ -27,8 +27,10 @@ def union(start: I64, end: I64) -> Intervals:
     start, end = start[keep], end[keep]
     if not len(start):
         return EMPTY
-    order = np.argsort(start, kind="stable")
-    start, reach = start[order], np.maximum.accumulate(end[order])
+    if (start[1:] < start[:-1]).any():
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], end[order]
+    reach = np.maximum.accumulate(end)
     fresh = np.empty(len(start), bool)
     fresh[0] = True
     fresh[1:] = start[1:] > reach[:-1]
@@ -49,14 +51,24 @@ def covered(of: Intervals, at: I64) -> I64:
 
 def overlap(of: Intervals, start: I64, end: I64) -> I64:
     """ns of `of` inside each query interval; 0 where the query is empty."""
-    return np.where(end > start, covered(of, end) - covered(of, start), 0).astype(np.int64)
+    if not len(start):
+        return np.zeros(0, np.int64)
+    near = _near(of, int(start.min()), int(end.max()))
+    return np.where(end > start, covered(near, end) - covered(near, start), 0).astype(np.int64)
 
 
 def clip(of: Intervals, start: int, end: int) -> Intervals:
     """The part of `of` inside [start, end)."""
-    low, high = np.maximum(of.start, start), np.minimum(of.end, end)
+    near = _near(of, start, end)
+    low, high = np.maximum(near.start, start), np.minimum(near.end, end)
     keep = high > low
     return Intervals(low[keep], high[keep])
+
+
+def _near(of: Intervals, start: int, end: int) -> Intervals:
+    """Those that touch [start, end), without looking at the others."""
+    first, last = np.searchsorted(of.end, start, side="right"), np.searchsorted(of.start, end)
+    return Intervals(of.start[first:last], of.end[first:last])
 
 
 def complement(of: Intervals, start: int, end: int) -> Intervals:
@@ -79,7 +91,16 @@ def intersect(a: Intervals, b: Intervals) -> Intervals:
     """The part that lies in both."""
     if not len(a.start) or not len(b.start):
         return EMPTY
-    edges = np.unique(np.concatenate([a.start, a.end, b.start, b.end]))
+    start, end = max(int(a.start[0]), int(b.start[0])), min(int(a.end[-1]), int(b.end[-1]))
+    a, b = _near(a, start, end), _near(b, start, end)
+    edges = np.concatenate([a.start, a.end, b.start, b.end])
+    edges.sort(kind="stable")  # four runs in order: merged
     low, high = edges[:-1], edges[1:]
-    keep = (overlap(a, low, high) > 0) & (overlap(b, low, high) > 0)
+    keep = (high > low) & _holds(a, low) & _holds(b, low)
     return union(low[keep], high[keep])
+
+
+def _holds(of: Intervals, at: I64) -> Mask:
+    """Whether each time lies in one of the intervals."""
+    begun = np.searchsorted(of.start, at, side="right")
+    return np.asarray(begun > np.searchsorted(of.end, at, side="right"))

@@ -48,7 +48,7 @@ def find_steps(timeline: Timeline, threads: Collection[int] = ()) -> HostSteps:
             return _from_rows(timeline, found, label, threads)
     for label, found in by_label.items():
         if len(found) >= 3 and label.startswith("Optimizer.step"):
-            ends = sorted(int(timeline.end[r]) for r in found)
+            ends = sorted((timeline.ts[found] + timeline.dur[found]).tolist())
             return HostSteps(
                 [f"between {label} {k} and {k + 1}" for k in range(len(ends) - 1)],
                 ends[:-1],
@@ -85,7 +85,8 @@ def _from_rows(timeline: Timeline, rows: list[int], source: str, threads: Collec
     start: list[int] = []
     end: list[int] = []
     for row in sorted(rows, key=lambda r: int(timeline.ts[r])):
-        low, high = int(timeline.ts[row]), int(timeline.end[row])
+        low = int(timeline.ts[row])
+        high = low + int(timeline.dur[row])
         if high <= low or (end and low < end[-1] - 1000):
             continue
         names.append(timeline.names[timeline.name[row]])
