@@ -64,10 +64,11 @@ def _read(source: Source) -> Timeline:
     return _timeline(columns, source.path, _metadata(text.header, tail))
 
 
-def _pieces(source: Source) -> Iterator[bytes]:
+def _pieces(source: Source) -> Iterator[memoryview]:
     for window in source.windows():
+        view = memoryview(window)
         for at in range(0, len(window), PIECE_BYTES):
-            yield window[at : at + PIECE_BYTES]
+            yield view[at : at + PIECE_BYTES]
 
 
 class _Around:
@@ -81,15 +82,17 @@ class _Around:
         self.found_array = False
         self.cut_at: int | None = None
 
-    def read(self, pieces: Iterator[bytes], columns: Columns) -> None:
+    def read(self, pieces: Iterator[memoryview], columns: Columns) -> None:
         """All events of the text into the columns."""
         carry, offset, enough = b"", 0, 0
         for piece in pieces:
             self.saw_bytes += len(piece)
-            carry += piece
-            if len(carry) < enough:
+            if len(carry) + len(piece) < enough:
+                carry += piece
                 continue
             if not self.found_array:
+                carry += piece
+                piece = memoryview(b"")
                 begin = _array_begin(carry)
                 if begin is None:
                     if len(carry) > _CARRY_LIMIT:
@@ -98,8 +101,8 @@ class _Around:
                     continue
                 self.found_array = True
                 self.header, carry, offset = carry[:begin], carry[begin:], begin
-            used, closed = _take(carry, offset, columns)
-            carry, offset = carry[used:], offset + used
+            used, closed, carry = _take(carry, piece, offset, columns)
+            offset += used
             if closed:
                 self.tail = _bounded(carry, pieces)
                 self.saw_bytes += len(self.tail) - len(carry)
@@ -114,31 +117,26 @@ class _Around:
             self.found_array = True
             self.header, carry, offset = carry[:begin], carry[begin:], begin
         if self.found_array:
-            self._last(carry, offset, columns)
-
-    def _last(self, carry: bytes, offset: int, columns: Columns) -> None:
-        used, closed = _take(carry, offset, columns)
-        rest = carry[used:]
-        if closed:
-            self.tail = rest
-        elif rest.strip(b", \t\r\n"):
-            self.cut_at = columns.add_broken(rest, offset + used, last=True)
+            used, closed, rest = _take(carry, memoryview(b""), offset, columns)
+            if closed:
+                self.tail = rest
+            elif rest.strip(b", \t\r\n"):
+                self.cut_at = columns.add_broken(rest, offset + used, last=True)
 
 
-def _take(carry: bytes, offset: int, columns: Columns) -> tuple[int, bool]:
-    """Read the complete events that a text begins with; how many bytes that were, and whether the list ends."""
-    text = text_of(carry)
+def _take(carry: bytes, piece: memoryview, offset: int, columns: Columns) -> tuple[int, bool, bytes]:
+    """Read the complete events that a text in two parts begins with: how many bytes that were, whether the list
+    ends there, and what is left."""
+    text = text_of(carry, piece)
     found = scan(text)
     columns.add_scanned(text, found, offset)
-    used = found.used
-    if found.closed or found.sound:
-        return used, found.closed
-    last = used
-    for start in START.finditer(carry, used):
-        last = start.start()
-    if last > used:
-        columns.add_broken(carry[used:last], offset + used)
-    return last, False
+    used, last = found.used, found.used
+    if not found.closed and not found.sound:
+        for start in START.finditer(text.raw, used, text.size):
+            last = start.start()
+        if last > used:
+            columns.add_broken(text.raw[used:last], offset + used)
+    return last, found.closed, text.raw[last : text.size]
 
 
 def _array_begin(text: bytes) -> int | None:
@@ -152,9 +150,10 @@ def _array_begin(text: bytes) -> int | None:
     return None
 
 
-def _bounded(begin: bytes, pieces: Iterator[bytes]) -> bytes:
+def _bounded(begin: bytes, pieces: Iterator[memoryview]) -> bytes:
     """The text behind the events, as much of it as metadata may take."""
-    parts, size = [begin], len(begin)
+    parts: list[bytes | memoryview] = [begin]
+    size = len(begin)
     for piece in pieces:
         size += len(piece)
         if size > _CARRY_LIMIT:

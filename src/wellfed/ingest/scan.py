@@ -59,12 +59,12 @@ class Text(NamedTuple):
     word: U64
 
 
-def text_of(raw: bytes) -> Text:
-    """The text with padding, ready for scanning. Without a copy of numbers: views only."""
-    padded = raw + PAD
+def text_of(*pieces: bytes | memoryview) -> Text:
+    """The pieces as one text with padding, ready for scanning."""
+    padded = b"".join((*pieces, PAD))
     byte = np.frombuffer(padded, np.uint8)
     word: Any = np.ndarray(len(padded) - 7, np.dtype("<u8"), padded, 0, (1,))
-    return Text(padded, len(raw), byte, word)
+    return Text(padded, len(padded) - len(PAD), byte, word)
 
 
 def scan(text: Text) -> Scan:
@@ -162,9 +162,14 @@ def _trusted(text: Text, begin: I64, end: I64, start: I64, bad: Mask) -> tuple[i
     length = gap_to - gap_from
     odd = np.flatnonzero(length > 8)
     word = text.word[gap_from] & _LOW[np.minimum(length, 8)]
-    strange = [w for w in set(word.tolist()) if w.to_bytes(8, "little").strip(b", \t\r\n\0")]
+    other = word[word != word[len(word) // 2]]  # nearly all gaps are alike
+    strange = [
+        w
+        for w in {*other.tolist(), int(word[len(word) // 2])}
+        if w.to_bytes(8, "little").strip(b", \t\r\n\0")
+    ]
     if strange:
-        odd = np.union1d(odd, np.flatnonzero(np.isin(word, np.array(strange, np.uint64))))
+        odd = np.flatnonzero((length > 8) | np.isin(word, np.array(strange, np.uint64)))
     for i in odd.tolist():
         rest = text.raw[gap_from[i] : gap_to[i]].strip(b", \t\r\n")
         if not rest:
@@ -196,7 +201,8 @@ class Keys:
         self._number[slots] = range(len(names))
         self._word = np.array(words, np.uint64)
         self._size = np.array([len(n) for n in names])
-        self._long = [i for i, n in enumerate(names) if len(n) > 8]
+        self._last = np.array([int.from_bytes(n[-8:], "little") for n in names], np.uint64)
+        self._long = [i for i, n in enumerate(names) if len(n) > 16]
 
     @staticmethod
     def _slot(word: int, size: int, factor: int) -> int:
@@ -209,14 +215,16 @@ class Keys:
         slot >>= np.uint64(52)
         number = self._number[slot.view(np.int64)]
         some = np.flatnonzero(number >= 0)
-        candidate = number[some]
-        wrong = (self._word[candidate] != word[some]) | (self._size[candidate] != size[some])
+        candidate, long = number[some], size[some]
+        wrong = (self._word[candidate] != word[some]) | (self._size[candidate] != long)
+        rest = np.flatnonzero(long > 8)  # longer than a word: the last eight letters too
+        end = at[some[rest]] + long[rest]
+        wrong[rest] |= text.word[end - 8] != self._last[candidate[rest]]
         number[some[wrong]] = -1
         for i in self._long:
             rows = np.flatnonzero(number == i)
             name = self.names[i]
-            for k in range(8, len(name), 8):
-                k = min(k, len(name) - 8)
+            for k in range(8, len(name) - 8, 8):
                 same = text.word[at[rows] + k] == np.uint64(int.from_bytes(name[k : k + 8], "little"))
                 number[rows[~same]] = -1
                 rows = rows[same]
