@@ -14,6 +14,7 @@ import pytest
 # The same examples each run, and nothing left in the working tree.
 hypothesis.settings.register_profile("house", deadline=None, derandomize=True, database=None, max_examples=60)
 hypothesis.settings.load_profile("house")
+os.environ["WELLFED_CACHE"] = "0"  # tests leave nothing in the user's cache folder
 
 ROOT = Path(__file__).resolve().parent.parent
 

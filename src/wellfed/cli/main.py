@@ -34,7 +34,8 @@ PAGE = f"""Usage: wellfed [OPTIONS] VERB [ARGS]...
   Finds what starves a GPU, and says what each cure is worth.
 
   Read-only: no verb changes the machine or sends anything over a network; the
-  only files left behind are the ones you name and the report of `doctor`.
+  only files left behind are the ones you name, the report of `doctor`, and the
+  columns of large traces in your cache folder (WELLFED_CACHE=0: none).
 
 Options:
   --version   Show the version and exit.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from wellfed.ingest.freed import keep_freed_memory
+from wellfed.ingest import cache
 from wellfed.ingest.source import Source
 from wellfed.model import WellfedError
 from wellfed.model.timeline import Timeline
@@ -66,7 +66,14 @@ def read_file(path: Path) -> list[Timeline]:
     """The timelines of one file, by what is in it: one, or one for each rank that the file holds. Raises
     WellfedError when nothing in it can be read."""
     _openable(path)
-    keep_freed_memory()
+    kept = cache.load(path)
+    if kept is None:
+        kept = _read_by_kind(path)
+        cache.keep(path, kept)
+    return kept
+
+
+def _read_by_kind(path: Path) -> list[Timeline]:
     head = next(iter(Source(path).windows()), b"")[:HEAD_BYTES]
     for reader in _readers():
         if reader.matches(head, path.name):

@@ -138,6 +138,13 @@ def _zstd_stream(file: io.BufferedReader) -> Any:
     return zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
 
 
+def checksum(data: bytes | memoryview, start: int) -> int:
+    """CRC-32 of bytes that follow others, whose sum is `start`."""
+    from isal import isal_zlib
+
+    return int(isal_zlib.crc32(data, start))
+
+
 def _damage_errors() -> tuple[type[Exception], ...]:
     """What the unpackers raise on damaged input."""
     import zstandard
