@@ -493,3 +493,17 @@ def test_memory_tree_shows_implied_folders() -> None:
     assert tree.names("/a") == ("b", "d")
     assert tree.has("/a/b")
     assert tree.below("/a").names("/") == ("b", "d")
+
+
+@pytest.mark.parametrize("claimed", [8**11 - 1, 2**62], ids=["octal", "pax"])
+def test_a_member_that_claims_to_be_endless_costs_no_time(tmp_path: Path, claimed: int) -> None:
+    """Streaming past it would take years: what came before it is kept, the rest is told as lost."""
+    whole = tar_of(HOST)
+    member = tarfile.TarInfo("sys/endless")
+    member.size = claimed
+    block = member.tobuf(format=tarfile.PAX_FORMAT)
+    path = tmp_path / "box.tar"
+    path.write_bytes(whole.rstrip(b"\0").ljust((len(whole.rstrip(b"\0")) + 511) // 512 * 512, b"\0") + block)
+    tree = archive.open_tree(path)
+    assert any("damaged" in note for note in tree.notes)
+    assert tree.has("/box/proc/cpuinfo")

@@ -27,6 +27,8 @@ kilobyte of tar."""
 MAX_LINKS = 40
 MAX_DEPTH = 64
 
+MAX_READS_BEYOND = 64
+
 _DAMAGE = (EOFError, OSError, zlib.error, lzma.LZMAError, tarfile.TarError)
 _HINT = "wellfed inspect --record box.tar"
 
@@ -188,6 +190,7 @@ class _Counted(io.RawIOBase):
     def __init__(self, stream: Any, packed_bytes: int, name: str) -> None:
         self.stream, self.packed, self.name = stream, max(packed_bytes, 1), name
         self.count = 0
+        self.beyond = 0
 
     def readable(self) -> bool:
         return True
@@ -195,6 +198,11 @@ class _Counted(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         data: bytes = self.stream.read(size)
         self.count += len(data)
+        self.beyond = 0 if data or not size else self.beyond + 1
+        if (
+            self.beyond > MAX_READS_BEYOND
+        ):  # tarfile would go on, block by block, for as long as a member claims
+            raise EOFError("a member claims to be longer than the archive")
         bomb = self.count > 32 << 20 and self.count > MAX_RATIO * self.packed
         if self.count > MAX_TOTAL_BYTES or bomb:
             raise WellfedError(
