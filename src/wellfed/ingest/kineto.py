@@ -25,6 +25,8 @@ from wellfed.model.timeline import Cat, MemoryEvents, Timeline
 
 PIECE_BYTES = 1 << 20
 """Text scanned at a time: its arrays stay in the processor's cache."""
+STUCK_BYTES = 256 << 10
+"""An event longer than this is looked into: it may be many, the first of which does not close."""
 DAY_NS = 24 * 3600 * 10**9
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _CARRY_LIMIT = 64 << 20
@@ -61,6 +63,17 @@ def _read(source: Source) -> Timeline:
             hint="export it with torch.profiler's export_chrome_trace",
         )
     tail = text.tail.lstrip(b", \t\r\n").removeprefix(b"]")
+    behind = (
+        len(START.findall(tail)) if b'"ph"' in tail and not _is_object(b"{" + tail.lstrip(b", \t\r\n")) else 0
+    )
+    if behind:
+        at = text.saw_bytes - len(tail)
+        columns.warn(
+            "text-after-events",
+            f"the list of events ends at byte {at}, but {behind} more seem to follow; they are not read",
+            "everything after that",
+            behind,
+        )
     return _timeline(columns, source.path, _metadata(text.header, tail))
 
 
@@ -131,9 +144,10 @@ def _take(carry: bytes, piece: memoryview, offset: int, columns: Columns) -> tup
     found = scan(text)
     columns.add_scanned(text, found, offset)
     used, last = found.used, found.used
-    if not found.closed and not found.sound:
-        for start in START.finditer(text.raw, used, text.size):
-            last = start.start()
+    if not found.closed and (not found.sound or text.size - used > STUCK_BYTES):
+        starts = [start.start() for start in START.finditer(text.raw, used, text.size)]
+        if not found.sound or len(starts) > 2:  # many beginnings and no end: a brace is missing
+            last = max(starts, default=used)
         if last > used:
             columns.add_broken(text.raw[used:last], offset + used)
     return last, found.closed, text.raw[last : text.size]
@@ -368,6 +382,14 @@ def _metadata(header: bytes, tail: bytes) -> dict[str, Any]:
                 merged.update(decoded)
             break
     return merged
+
+
+def _is_object(text: bytes) -> bool:
+    try:
+        msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    except BROKEN:
+        return False
+    return True
 
 
 def _gpu_names(meta: dict[str, Any], device: Any) -> dict[int, str]:

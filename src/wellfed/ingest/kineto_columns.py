@@ -7,6 +7,7 @@ by itself and put back in its place, so that both ways give the same rows.
 
 import re
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -198,7 +199,7 @@ class Columns:
         column["thread"] = self._threads_of(text, found, rows, wanted, odd)
         self._shapes_of(text, found, rows, wanted, odd, column["shape"])
         for of in np.unique(np.concatenate([found.of[rows[key]] for key in _COMMS])).tolist():
-            event = decode_one(text.raw[found.begin[of] : found.end[of]]) if wanted[of] else None
+            event = decode_one(text.raw[found.begin[of] : found.end[of]])[0] if wanted[of] else None
             if event is not None and event.args is not None:
                 column["comm"][of] = self._comm(event.args)
         return column
@@ -334,7 +335,7 @@ class Columns:
         for i, a, b in zip(of.tolist(), begin.tolist(), end.tolist(), strict=True):
             known = get(raw[a:b])
             if known is None:
-                event = decode_one(raw[found.begin[i] : found.end[i]])
+                event, _ = decode_one(raw[found.begin[i] : found.end[i]])
                 if event is None or event.args is None:
                     odd[i] = True
                     continue
@@ -364,6 +365,8 @@ class Columns:
         events = decode_list(piece)
         if events is None:
             starts = [m.end() - len(m.group().lstrip()) for m in START.finditer(piece)] or [0]
+            if piece[: starts[0]].strip(b", \t\r\n"):
+                starts.insert(0, 0)
             cut = None
             if last:
                 cut = starts[-1] if object_end(piece, starts[-1], len(piece) + 1) > len(piece) else None
@@ -384,21 +387,31 @@ class Columns:
             self.parts.append(part)
 
     def _one_by_one(self, piece: bytes, begin: I64, end: I64, offset: int) -> tuple[I64, list[Event]]:
-        """What can be read of the texts between offsets, and which those are."""
+        """What can be read of the texts between offsets, and which those are. A text that holds the beginnings of
+        more events (the first lacks a brace) is taken apart."""
         events: list[Event] = []
         where: list[int] = []
         for i, (a, b) in enumerate(zip(begin.tolist(), end.tolist(), strict=True)):
-            event = decode_one(piece[a:b])
-            if event is None:
-                event = mend(piece[a:b])
+            event, length = decode_one(piece[a:b])
+            if event is not None:
+                events.append(event)
+                where.append(i)
+                rest = piece[a + length : b]
+                if b"{" in rest:  # what follows begins as no event does
+                    self.lost_at += [offset + a + length] * max(1, rest.count(b'"ts"'))
+                continue
+            cuts = [a, *(m.end() - len(m.group().lstrip()) for m in START.finditer(piece, a + 1, b)), b]
+            for c, d in pairwise(cuts):
+                event = decode_one(piece[c:d])[0] if len(cuts) > 2 else None
                 if event is None:
-                    self.lost_at.append(offset + a)
-                    continue
-                if not self.mended:
-                    self.mended_at = offset + a
-                self.mended += 1
-            events.append(event)
-            where.append(i)
+                    event = mend(piece[c:d])
+                    if event is None:
+                        self.lost_at.append(offset + c)
+                        continue
+                    self.mended_at = min(self.mended_at, offset + c) if self.mended else offset + c
+                    self.mended += 1
+                events.append(event)
+                where.append(i)
         return np.array(where, np.int64), events
 
     def _rows(self, events: list[Event]) -> tuple[dict[str, Any], I64]:

@@ -133,15 +133,15 @@ def decode_list(body: bytes) -> list[Event] | None:
         return None
 
 
-def decode_one(text: bytes) -> Event | None:
-    """The event that a text begins with (the last one of a list may drag the list's end along)."""
-    body = text.strip(b", \t\r\n")
+def decode_one(text: bytes) -> tuple[Event | None, int]:
+    """The event that a text begins with, and where its text ends."""
+    body = text.rstrip(b", \t\r\n")
     for end in (len(body), object_end(body, 0, len(body))):
         try:
-            return _ONE.decode(body[:end])
+            return _ONE.decode(body[:end]), end
         except BROKEN:
             continue
-    return None
+    return None, 0
 
 
 def decode_text(raw: bytes) -> str | None:
@@ -172,6 +172,8 @@ def mend(text: bytes) -> Event | None:
     }
     if found.get("ph") != "X":
         return Event(ph=found["ph"]) if found.get("ph") else None
+    if not found.get("cat"):
+        return None
     if not _NUMBER.fullmatch(found.get("ts", "")) or not _NUMBER.fullmatch(found.get("dur", "0")):
         return None
     name = _NAME.search(text)

@@ -33,7 +33,7 @@ class Scan(NamedTuple):
     """Complete objects at depth 0 of a text, and the strings in them. `begin` and `end` are the objects' offsets
     (`end` past the brace). Of each string that is a key at depth 1 or 2: `key` is the offset behind the opening
     quote, `size` its length, `value` the offset of its value, `letters` the length of the value when it is a text (else
-    -1), `depth`, and `of` the object's number. `inner` counts the objects at depth 2 of each object. `used` is the offset up to which the text is accounted for, `closed` whether
+    -1), `depth`, and `of` the object's number. `inner` counts the objects inside each object. `used` is the offset up to which the text is accounted for, `closed` whether
     the list ends there (`]`), `sound` whether what follows `used` may just be incomplete (else it is broken)."""
 
     begin: I64
@@ -109,7 +109,7 @@ def scan(text: Text) -> Scan:
     level = depth[opening[keys]]
     if level.max(initial=0) > 2:
         keys, level = keys[level <= 2], level[level <= 2]
-    deep = np.flatnonzero(rises[:tokens] & (depth[:tokens] == 2))
+    deep = np.flatnonzero(rises[:tokens] & (depth[:tokens] >= 2))
     value = stop[keys] + 2
     value += text.byte[value] == 32
     following = np.minimum(keys + 1, len(start) - 1)
