@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from wellfed._version import __version__
 from wellfed.model import Case, Ceiling, Machine, Verdict, WellfedError, decode_case, encode_case
 from wellfed.model.base import replace
+from wellfed.model.case import MAX_CASE_BYTES
 from wellfed.model.comparison import Comparison
 from wellfed.report import notebook
 from wellfed.report.story import rank_name
@@ -39,6 +40,12 @@ notebook.install()  # Case, Budget, Verdict... show themselves in a notebook
 
 Progress = Callable[[str], None]
 """Told what is being done, in words; called often."""
+
+MAX_PRICE = 1e6
+MIN_STEP_MS, MAX_STEP_MS = 1e-6, 1e9
+"""A nanosecond, and eleven days."""
+MAX_BUDGET_S = 86_400.0
+_LIKELY = {"price": "2.5", "step-ms": "46.4", "budget": "15"}
 
 QUICK_S = 15.0
 """Seconds that `measure` takes when not told otherwise."""
@@ -79,6 +86,7 @@ def measure(
 
     `only` are the ids or benchmarks to measure, `folder` is where storage is measured. What could not be
     measured is in `machine.gaps`, with the reason. Raises WellfedError for an unknown id."""
+    _check_number("budget", budget_s, 0, MAX_BUDGET_S, "s")
     looked = inspect()
     assert looked.machine is not None
     machine, ceilings = _measured(
@@ -111,6 +119,7 @@ def trace(
     from wellfed.check.trace import judge_trace, unreadable
     from wellfed.ingest import read_timelines
 
+    _check_numbers(price=price, step_ms=step_ms)
     files = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     failed: list[Verdict] = []
     timelines = read_timelines(
@@ -140,6 +149,7 @@ def compare(a: PathLike, b: PathLike, *, price: float | None = None) -> Comparis
     from wellfed.check.promises import with_promises
     from wellfed.report.comparison import headline, label
 
+    _check_numbers(price=price)
     before, after = (_case_of(path, price) for path in (a, b))
     pairs, only_a, only_b = matched(before.ranks, after.ranks)
     if not pairs:
@@ -212,6 +222,8 @@ def doctor(
             return doctor(
                 box, traces=[recording], intent=intent, price=price, ignore=ignore, progress=progress
             )
+    _check_numbers(price=price, step_ms=step_ms)
+    _check_number("budget", budget_s, 0, MAX_BUDGET_S, "s")
     say = progress or _silent
     # Traces before measuring: a file that can't be read should not cost a measurement first.
     say("reading traces" if traces else "looking at the machine")
@@ -232,7 +244,14 @@ def doctor(
 def load(path: PathLike) -> Case:
     """A case that was saved. Raises WellfedError when the file is missing, damaged or no case."""
     try:
-        data = Path(path).read_bytes()
+        if not Path(path).is_file() and Path(path).exists():  # a pipe would wait for a writer
+            raise WellfedError(f"{os.fspath(path)} is no file", hint="wellfed doctor --save my.case")
+        with Path(path).open("rb") as file:
+            data = file.read(MAX_CASE_BYTES + 1)
+    except ValueError as error:  # a name that holds a NUL
+        raise WellfedError(
+            f"can't read {os.fspath(path)}: {error}", hint="wellfed doctor --save my.case"
+        ) from error
     except OSError as error:
         raise WellfedError(
             f"can't read {os.fspath(path)}: {error.strerror}", hint="wellfed doctor --save my.case"
@@ -248,6 +267,19 @@ def save(case: Case, path: PathLike, *, redact: bool = True) -> Case:
     public = redact_case(case) if redact else case
     Path(path).write_bytes(encode_case(public))
     return public
+
+
+def _check_numbers(*, price: float | None = None, step_ms: float | None = None) -> None:
+    _check_number("price", price, 0, MAX_PRICE, "USD per GPU and hour")
+    _check_number("step-ms", step_ms, MIN_STEP_MS, MAX_STEP_MS, "ms")
+
+
+def _check_number(name: str, value: float | None, low: float, high: float, unit: str) -> None:
+    """Raises WellfedError for what would make nonsense of all that is worked out from it, NaN too."""
+    if value is not None and not low <= value <= high:
+        raise WellfedError(
+            f"a {name} of {value:g} {unit} is none: {low:g} to {high:g}", hint=f"--{name} {_LIKELY[name]}"
+        )
 
 
 def _measured(

@@ -200,9 +200,12 @@ def emit_shapes(output: Output, render: Callable[[str], bytes], *, text: Text) -
 
 
 def note(message: str) -> None:
-    """One line on stderr; nobody need be listening there (`2>&1 | head`), files are written all the same."""
-    with contextlib.suppress(BrokenPipeError):
-        click.echo(message, err=True)
+    """One line on stderr, harmless whatever names are in it; nobody need be listening there (`2>&1 | head`), files
+    are written all the same."""
+    from wellfed.cli.main import harmless
+
+    with contextlib.suppress(OSError):
+        click.echo(harmless(message), err=True)
 
 
 def width() -> int:
@@ -302,12 +305,16 @@ def check_targets(paths: Sequence[Path]) -> None:
     that is not there or not writable, one file named twice."""
     seen: dict[str, Path] = {}
     for path in paths:
-        real = os.path.realpath(path)
+        try:
+            real = os.path.realpath(path)
+            is_folder = _is_folder(real)
+        except OSError as error:  # a name that is too long, links in a circle, a working folder that is gone
+            raise click.UsageError(f"{path}: {error.strerror or error}") from error
         if real in seen:
             raise click.UsageError(f"{path} is named twice as an output")
         seen[real] = path
         folder = Path(real).parent
-        if Path(real).is_dir():
+        if is_folder:
             raise click.UsageError(f"{path} is a folder; name a file in it")
         if not folder.is_dir():
             raise click.UsageError(f"{path}: the folder {folder} does not exist (mkdir -p it first)")
@@ -335,7 +342,8 @@ def writing(path: Path) -> Iterator[BinaryIO]:
         mode = stat.S_IMODE(target.stat().st_mode)
     except FileNotFoundError:
         mode = 0o666 & ~_umask()
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    # a part of the name only: with all of it and more, one that is just short enough would be too long
+    handle, name = tempfile.mkstemp(prefix=f".{target.name[:32]}.", dir=target.parent)
     try:
         with os.fdopen(handle, "wb") as stream:
             yield stream
@@ -345,6 +353,13 @@ def writing(path: Path) -> Iterator[BinaryIO]:
         with contextlib.suppress(OSError):
             Path(name).unlink()
         raise
+
+
+def _is_folder(path: str) -> bool:
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)  # noqa: PTH116 - the text as it stands
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _is_device(path: Path) -> bool:

@@ -3,6 +3,7 @@
 `wellfed --help` is written from the table alone; click and a verb's module are imported when a verb is used.
 """
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -27,6 +28,8 @@ VERBS: dict[str, str] = {
 
 INTERRUPTED = 130
 USAGE = 2
+MAX_COMPLAINT = 1000
+"""Characters of an error: a name in it may be as long as a stranger likes."""
 
 _LINES = "\n".join(f"  {verb:<9}{line}" for verb, line in VERBS.items())
 PAGE = f"""Usage: wellfed [OPTIONS] VERB [ARGS]...
@@ -58,6 +61,7 @@ def run(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code: 0 done, 1 findings at or above `--fail-on`, 2 usage or
     nothing could be read, 130 interrupted. Errors become two lines on stderr; nothing is raised."""
     given = sys.argv[1:] if argv is None else list(argv)
+    _fill_streams()
     if len(given) == 1 and given[0] in _ANSWERS:
         return _answer(_ANSWERS[given[0]])
     import click
@@ -86,7 +90,17 @@ def _answer(text: str) -> int:
         sys.stdout.flush()
     except BrokenPipeError:
         close_stdout()
+    except OSError as error:
+        return _failure(error)
     return 0
+
+
+def _fill_streams() -> None:
+    """A stream that the caller closed (`>&-`) becomes the null device, so that its number does not go to the next
+    file that is opened, where a library's messages would then end up."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123 - for good
 
 
 def _usage(error: "click.ClickException") -> int:
@@ -112,6 +126,10 @@ def _failure(error: Exception) -> int:
     if isinstance(error, WellfedError):
         _complain(error.message, error.hint)
         return error.exit_code
+    if isinstance(error, OSError) and _is_of_stdout(error):
+        close_stdout()
+        _complain(f"could not write to stdout: {error.strerror or error}", "df -h; or name a file with -o")
+        return USAGE
     python = ".".join(map(str, sys.version_info[:3]))
     _complain(
         f"unexpected {type(error).__name__}: {error} (a fault of wellfed {__version__}, python {python})",
@@ -121,15 +139,46 @@ def _failure(error: Exception) -> int:
 
 
 def _complain(message: str, hint: str | None) -> None:
+    """Two lines. Names of files and hosts stand in them."""
     import click
 
-    click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True, color=_colour())
+    lines = [f"{click.style('error:', fg='red', bold=True)} {harmless(message)}"]
     if hint:
-        click.echo(f"{click.style('hint:', fg='cyan')} {hint}", err=True, color=_colour())
+        lines.append(f"{click.style('hint:', fg='cyan')} {harmless(hint)}")
+    try:
+        for line in lines:
+            click.echo(line, err=True, color=_colour())
+    except OSError:
+        pass  # nobody can be told; the exit code says it
+
+
+def harmless(text: str) -> str:
+    """One line of at most MAX_COMPLAINT characters in which nothing steers a terminal: as `report.words.clean`, which
+    would load the model."""
+    text = text if len(text) <= MAX_COMPLAINT else f"{text[: MAX_COMPLAINT - 100]} ... {text[-90:]}"
+    return "".join(map(_harmless, text))
+
+
+def _harmless(char: str) -> str:
+    if char.isprintable():
+        return char
+    return " " if char.isspace() else char.encode("unicode_escape").decode()
 
 
 def _colour() -> bool | None:
     return False if os.environ.get("NO_COLOR") else None
+
+
+def _is_of_stdout(error: OSError) -> bool:
+    """Whether this is a write to stdout that failed. Errors of files carry their name, and are told where they
+    happen; what else is written goes to stdout."""
+    return error.filename is None and error.errno in (
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EFBIG,
+        errno.EIO,
+        errno.EBADF,
+    )
 
 
 def close_stdout() -> None:

@@ -168,9 +168,12 @@ def walk(path: str, link: Callable[[str], str | None]) -> tuple[str | None, dict
 
 def open_tree(path: Path) -> MemoryTree | FolderTree:
     """The tree of a file or folder, its root where the archive has it. Raises WellfedError."""
-    if path.is_dir():
-        return FolderTree(str(path))
     try:
+        kind = path.stat().st_mode
+        if stat.S_ISDIR(kind):
+            return FolderTree(str(path))
+        if not stat.S_ISREG(kind):  # opening a pipe would wait for a writer that may never come
+            raise WellfedError(f"`{path}` is neither a file nor a folder", hint=_HINT)
         with path.open("rb") as file:
             head = file.read(262)
             size = os.fstat(file.fileno()).st_size
@@ -180,8 +183,11 @@ def open_tree(path: Path) -> MemoryTree | FolderTree:
             if head.startswith((b"# Archive created by ttar", b"Directory: ", b"Path: ")):
                 return _ttar(file.read(MAX_TOTAL_BYTES))
             return _tar(file, head, size, str(path))
-    except OSError as error:
-        raise WellfedError(f"cannot read host `{path}`: {error.strerror or error}", hint=_HINT) from error
+    except FileNotFoundError as error:
+        raise WellfedError(f"there is no host `{path}`", hint=_HINT) from error
+    except (OSError, ValueError) as error:  # ValueError: a name that holds a NUL
+        why = getattr(error, "strerror", None) or error
+        raise WellfedError(f"cannot read host `{path}`: {why}", hint=_HINT) from error
 
 
 class _Counted(io.RawIOBase):

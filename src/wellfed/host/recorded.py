@@ -159,10 +159,9 @@ def host_of(
 def open_recorded(spec: str) -> RecordedHost:
     """The host in a file or folder. `FILE::sub/folder` picks one of several machines in one archive."""
     name, _, inner = spec.partition("::")
-    path = Path(name)
-    if not path.exists():
-        raise WellfedError(f"there is no host `{name}`", hint="wellfed inspect --record box.tar")
-    tree = open_tree(path)
+    if not name:
+        raise WellfedError("the host has no name", hint="wellfed inspect --record box.tar")
+    tree = open_tree(Path(name))
     if inner:
         tree = _below(tree, inner)
     if tree.has("/manifest.json") and tree.has("/root"):

@@ -142,7 +142,7 @@ def _tar_bytes(members: dict[str, bytes], links: dict[str, str]) -> bytes:
 def _write(target: Path, data: bytes) -> None:
     """Whole or not at all."""
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        handle, name = tempfile.mkstemp(prefix=f".{target.name[:32]}.", dir=target.parent)
         with os.fdopen(handle, "wb") as stream:
             stream.write(data)
         Path(name).chmod(0o644)

@@ -16,7 +16,9 @@ from wellfed.model.trace import RankTrace, TraceWarning
 from wellfed.model.verdict import Verdict
 
 SCHEMA = 1
-MAX_CASE_BYTES = 512 << 20
+MAX_CASE_BYTES = 256 << 20
+MAX_CASE_VALUES = 8_000_000
+"""Separators of a JSON text, and so about its values: each takes some 60 bytes of memory, however short it is."""
 
 
 class Headline(Value, frozen=True, kw_only=True):
@@ -65,8 +67,17 @@ def decode_case(data: bytes) -> Case:
     """A case from its file's bytes, gzipped or plain. Raises WellfedError when it is not one."""
     if data[:2] == b"\x1f\x8b":
         data = _gunzip_capped(data)
+    if len(data) > MAX_CASE_BYTES or sum(map(data.count, (b",", b"[", b"{"))) > MAX_CASE_VALUES:
+        raise WellfedError(
+            f"case file with more than {MAX_CASE_BYTES >> 20} MiB or {MAX_CASE_VALUES:,} values",
+            hint="this is not a case wellfed wrote",
+        )
     try:
         case = msgspec.json.decode(data, type=Case)
+    except RecursionError as error:
+        raise WellfedError(
+            "not a case file: nested too deep", hint="wellfed doctor --save my.case"
+        ) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise WellfedError(f"not a case file: {error}", hint="wellfed doctor --save my.case") from error
     if case.schema != SCHEMA:
@@ -84,5 +95,8 @@ def _gunzip_capped(data: bytes) -> bytes:
     except (OSError, EOFError, zlib.error) as error:
         raise WellfedError(f"damaged case file: {error}", hint="save it again with --save") from error
     if len(out) > MAX_CASE_BYTES:
-        raise WellfedError("case file unpacks to more than 512 MiB", hint="this is not a case wellfed wrote")
+        raise WellfedError(
+            f"case file unpacks to more than {MAX_CASE_BYTES >> 20} MiB",
+            hint="this is not a case wellfed wrote",
+        )
     return out

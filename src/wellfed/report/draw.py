@@ -4,6 +4,7 @@ A drawing that fails costs the picture, never the report: the caller shows the t
 """
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from html import escape
@@ -17,6 +18,11 @@ VARIABLES = {colour: f"var(--{name},{colour})" for name, colour in LIGHT.items()
 _COLOUR = re.compile(r'(?<=")#[0-9a-f]{6}(?=")')
 _FONT = re.compile(r' font-family="[^"]*"')
 _SPEC = re.compile(r"const spec = .*?;\n", re.DOTALL)
+
+
+ADDRESS_SPACE = 96 << 30
+"""V8 reserves addresses, not memory, and aborts without them: measured with vl-convert-python 1.9, which dies under
+a limit of 64 GiB and draws under one of 96 GiB. Batch systems set such limits."""
 
 
 class Pictures:
@@ -56,6 +62,9 @@ class Pictures:
         return out
 
     def _call(self, action: Callable[[Any], str]) -> str | None:
+        if self.why is None and _address_space() < ADDRESS_SPACE:
+            # The library would end the process, and with it everything that is not written yet.
+            self.why = f"`ulimit -v` leaves less than the {ADDRESS_SPACE >> 30} GiB of addresses that drawing reserves"
         if self.why is not None:
             return None
         try:
@@ -71,6 +80,16 @@ class Pictures:
                 f"drawing failed: {str(error).splitlines()[0][:200] if str(error) else type(error).__name__}"
             )
         return None
+
+
+def _address_space() -> float:
+    """Bytes of addresses that this process may have."""
+    try:
+        import resource
+    except ImportError:  # not on Unix: no such limit
+        return math.inf
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return math.inf if limit == resource.RLIM_INFINITY else limit
 
 
 def themed(svg: str, label: str) -> str:
