@@ -12,28 +12,13 @@ from typing import NamedTuple
 import numpy as np
 
 from wellfed.analyze.matching import Matched, resistant_line
-from wellfed.model.base import Value
+from wellfed.model.ranks import Clock
 from wellfed.model.timeline import F64, I64
 from wellfed.predict.collective import ENDS_TOGETHER
 
 _ROUNDS = 12
 _PER_GROUP = 512
 """Calls of a group that are looked at, evenly spread."""
-
-
-class Clock(Value, frozen=True, kw_only=True):
-    """How far a rank's clock is ahead of the reference's: `offset_ns` at `at_ns` (the rank's own time, middle
-    of what was compared), growing by `drift_ppm` millionths. `residual_ns` is the typical distance that is
-    left (median), over `calls` calls. `reference` is the rank that counts as right; itself when it could be
-    compared with nobody, and then `calls` is 0."""
-
-    rank: int
-    reference: int
-    offset_ns: int
-    drift_ppm: float
-    at_ns: int
-    residual_ns: float
-    calls: int
 
 
 class _Ties(NamedTuple):

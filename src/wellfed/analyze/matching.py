@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wellfed.analyze.collectives import CollectiveSeries, CommGroup
-from wellfed.model.base import Value
+from wellfed.model.ranks import Refusal
 from wellfed.model.timeline import F64, I16, I64, Mask
 from wellfed.predict.collective import ENDS_TOGETHER
 
@@ -42,14 +42,6 @@ _VARIABLE = frozenset({"all_to_all", "send_recv", ""})
 """Operations whose sizes may differ from rank to rank."""
 
 Times = npt.NDArray[np.int64]
-
-
-class Refusal(Value, frozen=True, kw_only=True):
-    """Calls that could not be matched: `calls` of all ranks together, and why."""
-
-    group: str
-    calls: int
-    reason: str
 
 
 class Matched(NamedTuple):

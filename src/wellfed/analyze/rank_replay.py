@@ -9,15 +9,16 @@ in that study steps are not averaged: what makes a step long on all ranks is no 
 hidden under computing stays able to hide as much. Transfers stay as measured, but for `transfers`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from wellfed.analyze.matching import Matched, Times
-from wellfed.model.base import Value
+from wellfed.model.ranks import RanksWhatIf
 from wellfed.model.timeline import F64, I64, Mask
+from wellfed.predict.collective import Curve, expected_seconds
 
 MAX_ROWS = 30_000
 """Calls (each on all its ranks) that are replayed; of more, the first in time."""
@@ -26,29 +27,6 @@ MAX_RANKS_CURED = 16
 OUT_OF_ORDER_LIMIT = 0.05
 
 Shares = npt.NDArray[np.float64]
-
-
-class RanksWhatIf(Value, frozen=True, kw_only=True):
-    """`measured_ns` is the time from the first call to the end of the last, `equal_ns` what it would be with
-    equal ranks; `slowdown` their ratio. `alone` is the slowdown that one rank's own work makes (1.0: none),
-    `transfers` the one that transfers make which take longer than the median of those alike. `without` is the
-    share of the loss that goes when one rank works like its peers, `gain` the speed-up of the run then.
-    `own_excess` is a rank's own work over the mean of it and its peers, less 1, and `own_score` by how many
-    standard errors it exceeds the others' (both without ranks that have no peers). `calls` were replayed. All
-    empty, with `refused` saying why, when the calls don't make a replay."""
-
-    calls: int = 0
-    measured_ns: int = 0
-    equal_ns: int = 0
-    slowdown: float = 1.0
-    transfers: float = 1.0
-    alone: dict[int, float] = {}
-    without: dict[int, float] = {}
-    gain: dict[int, float] = {}
-    own_ns: dict[int, int] = {}
-    own_excess: dict[int, float] = {}
-    own_score: dict[int, float] = {}
-    refused: str | None = None
 
 
 class _Items(NamedTuple):
@@ -71,10 +49,17 @@ class _Items(NamedTuple):
 
 
 def what_if(
-    matched: Sequence[Matched], starts: Sequence[Times], ranks: Sequence[int], *, thinned: int = 1
+    matched: Sequence[Matched],
+    starts: Sequence[Times],
+    ranks: Sequence[int],
+    *,
+    thinned: int = 1,
+    saves: Mapping[str, Mapping[int, float]] | None = None,
+    curves: Mapping[tuple[str, int], Curve] | None = None,
 ) -> RanksWhatIf:
     """The what-if over matched calls; `starts` are their starts on the reference's clock. Where calls were
-    thinned out, the work across a gap stays as measured."""
+    thinned out, the work across a gap stays as measured. `saves` are cures: which share of its own work each rank
+    would be spared. `curves` say by operation and size of the group how long a transfer should take."""
     calls = [(m, s) for m, s in zip(matched, starts, strict=True) if m.by != "end" and len(m.size)]
     if not calls:
         return RanksWhatIf(refused="no call is matched on all its ranks")
@@ -95,20 +80,24 @@ def what_if(
     alone = here if len(here) <= MAX_RANKS_ALONE else by_excess[:MAX_RANKS_CURED]
     cured = by_excess[:MAX_RANKS_CURED]
     n_alone, n_cured = len(alone), len(cured)
-    scenarios = 3 + n_alone + n_cured
-    drop, peers, medians = (
-        np.zeros((scenarios, len(ranks))),
-        np.zeros((scenarios, len(ranks))),
-        np.zeros(scenarios),
-    )
+    saves = saves or {}
+    last = 3 + n_alone + n_cured
+    scenarios = last + len(saves) + 1
+    drop, peers, less = (np.zeros((scenarios, len(ranks))) for _ in range(3))
+    medians, due = np.zeros(scenarios), np.zeros(scenarios)
+    for k, cure in enumerate(saves.values()):
+        less[last + k] = [min(max(cure.get(r, 0.0), 0.0), 1.0) for r in ranks]
+    due[-1] = 1.0
+    expected = _due(items, calls, curves or {})
     drop[1 : 3 + n_alone] = 1.0
     drop[3 + np.arange(n_alone), alone] = 0.0
     medians[2] = 1.0
     peers[3 + n_alone + np.arange(n_cured), cured] = 1.0
-    end = _replay(items, order, [(equal - items.own, drop), (others - items.own, peers)], medians)
+    changes = [(equal - items.own, drop), (others - items.own, peers), (-np.where(items.fixed, 0.0, np.maximum(items.own, 0.0)), less)]
+    end = _replay(items, order, changes, medians, expected, due)
     total, same = float(end[0]), float(end[1])
     loss = total - same
-    left = dict(zip((ranks[r] for r in cured.tolist()), end[3 + n_alone :].tolist(), strict=True))
+    left = dict(zip((ranks[r] for r in cured.tolist()), end[3 + n_alone : last].tolist(), strict=True))
     return RanksWhatIf(
         calls=len(order),
         measured_ns=round(total),
@@ -121,6 +110,8 @@ def what_if(
         own_ns={ranks[r]: round(float(own[r])) for r in here.tolist()},
         own_excess={ranks[r]: float(excess[r]) for r in here.tolist() if has_peers[r]},
         own_score={ranks[r]: float(score[r]) for r in here.tolist() if has_peers[r]},
+        cures={name: total / float(end[last + k]) for k, name in enumerate(saves)},
+        links=total / float(end[-1]) if np.isfinite(expected).any() else None,
     )
 
 
@@ -240,6 +231,20 @@ def _equal_transfer(items: _Items, transfer: F64) -> F64:
     return np.asarray(medians[label])
 
 
+def _due(items: _Items, calls: list[tuple[Matched, Times]], curves: Mapping[tuple[str, int], Curve]) -> F64:
+    """How long each transfer should take, ns; infinite where no curve says."""
+    due = np.full(len(items.rank), np.inf)
+    for (m, _), at in zip(calls, items.at, strict=True):
+        whole = max(m.group.size, len(m.group.ranks), len(m.ranks))
+        names = np.array(m.op)
+        for op in set(m.op):
+            curve = curves.get((op, whole))
+            rows = (names == op) & (m.size > 0)
+            if curve is not None and rows.any():
+                due[at[rows]] = expected_seconds(curve, m.size[rows].astype(np.float64))[:, None] * 1e9
+    return due
+
+
 def _out_of_order(items: _Items, order: list[tuple[int, int, int]]) -> int:
     """How many calls come after a later one of the same rank when replayed in order of their last start."""
     turn = np.empty(len(items.rank), np.int64)
@@ -254,16 +259,20 @@ def _replay(
     order: list[tuple[int, int, int]],
     changes: list[tuple[F64, Shares]],
     medians: F64,
+    expected: F64,
+    due: F64,
 ) -> F64:
     """When the last call ends in each scenario, ns since the first began. `changes` are changes of own work,
-    and how much of each a scenario makes [scenario, rank]; `medians` how much of the change of transfers. A
-    rank carries how far it is ahead of or behind the measured run."""
+    and how much of each a scenario makes [scenario, rank]; `medians` how much of the change of transfers to the median
+    of those alike, `due` to what is `expected` of them. A rank carries how far it is ahead of or behind the measured
+    run."""
     latest = np.empty(len(items.rank))
     for _, n, row in order:
         at = items.at[n][row]
         latest[at] = items.start[at].max()
     transfer = np.clip(items.start + items.duration - latest, 0.0, items.duration)
     changed_transfer = _equal_transfer(items, transfer) - transfer
+    too_long = np.minimum(expected - transfer, 0.0)
     hidden = items.duration - items.blocked
     done = items.start + items.blocked
     shift = np.zeros(changes[0][1].shape)
@@ -275,6 +284,7 @@ def _replay(
         for change, share in changes:
             come += change[at] * share[:, who]
         over = come.max(axis=1, keepdims=True) + transfer[at] + changed_transfer[at] * medians[:, None]
+        over += too_long[at] * due[:, None]
         shift[:, who] = come + np.maximum(over - come - hidden[at], 0.0) - done[at]
         end = np.maximum(end, over.max(axis=1))
     return end

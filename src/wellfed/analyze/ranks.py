@@ -8,20 +8,29 @@ last time and again, far more than chance has it, and when that costs a part of 
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from wellfed.analyze.clocks import Clock, align, on_reference
-from wellfed.analyze.matching import Matched, Matching, Refusal, Times, label
-from wellfed.analyze.rank_replay import RanksWhatIf, what_if
-from wellfed.model.base import Value
+from wellfed.analyze.clocks import align, on_reference
+from wellfed.analyze.matching import Matched, Matching, Times, label
+from wellfed.analyze.rank_replay import what_if
+from wellfed.model.ranks import (
+    Clock,
+    Limit,
+    RanksStudy,
+    RankStraggler,
+    RanksWhatIf,
+    RankWait,
+    Refusal,
+    SizeRow,
+    StepWait,
+)
 from wellfed.predict.collective import (
     ENDS_TOGETHER,
     Curve,
-    Limit,
     bus_bandwidth,
     expected_seconds,
     limit_of,
@@ -46,97 +55,6 @@ MAX_SIZES = 200
 MAX_CELLS = 50_000
 
 
-class RankWait(Value, frozen=True, kw_only=True):
-    """One rank's matched calls: time in them, of which waiting and transfer (sum exactly), the waiting that
-    durations alone prove, and waiting that nothing hid (low, expected, high). `last` is the share of the calls
-    with a real wait in which this rank came last; `caused_ns` what the others waited for it then. `pair_wait_ns`
-    is the waiting in sends and receives: the bubble of a pipeline, as far as it lies in their kernels. `own_ns`
-    and `own_excess` are its work between calls and how much that is above its peers' (None: not known)."""
-
-    rank: int
-    calls: int
-    comm_ns: int
-    wait_ns: int
-    transfer_ns: int
-    clock_free_wait_ns: int
-    exposed_ns: int
-    exposed_wait_ns: tuple[int, int, int]
-    last: float
-    caused_ns: int
-    pair_wait_ns: int = 0
-    own_ns: int | None = None
-    own_excess: float | None = None
-
-
-class StepWait(Value, frozen=True, kw_only=True):
-    """One step: mean, largest and least waiting of a rank in it, and who caused most of it (None: nobody).
-    `by_rank` has each rank's, in the order of the study's ranks, -1 for one without a call; empty where that
-    would be too much for a picture."""
-
-    step: int
-    mean_wait_ns: int
-    max_wait_ns: int
-    min_wait_ns: int
-    last_rank: int | None
-    by_rank: tuple[int, ...] = ()
-
-
-class SizeRow(Value, frozen=True, kw_only=True):
-    """Calls of one operation, group size and message size. The time of a call is the shortest of its ranks,
-    which is its transfer; with `seen` ranks fewer than `ranks` it may still hold a wait. Bandwidths in bytes/s
-    from the median; `expected_ns` from a curve, None without one."""
-
-    op: str
-    ranks: int
-    seen: int
-    size: int
-    calls: int
-    median_ns: int
-    p10_ns: int
-    p90_ns: int
-    alg_bytes_s: float | None
-    bus_bytes_s: float | None
-    expected_ns: int | None = None
-
-
-class RankStraggler(Value, frozen=True, kw_only=True):
-    """The rank that holds up the others, among the `of` ranks at hand. `by` says what named it. `speedup` is what the run gains when its
-    work is like its peers' (None: no replay)."""
-
-    rank: int
-    of: int
-    by: Literal["waiting", "replay"]
-    last: float
-    wait_share: float
-    cost_share: float
-    caused_ns: int
-    own_excess: float | None
-    speedup: float | None
-
-
-class RanksStudy(Value, frozen=True, kw_only=True):
-    """What the ranks say together. `wait_share` is the waiting in all communication, `cost_share` the waiting
-    in the whole time of all ranks. `uneven` says that ranks wait much for each other without one to blame."""
-
-    ranks: tuple[int, ...]
-    world: int | None
-    calls: int
-    matched: int
-    matched_by: dict[str, int]
-    refused: tuple[Refusal, ...]
-    clocks: tuple[Clock, ...]
-    waits: tuple[RankWait, ...]
-    steps: tuple[StepWait, ...]
-    sizes: tuple[SizeRow, ...]
-    limits: dict[str, Limit]
-    wait_share: float
-    cost_share: float
-    straggler: RankStraggler | None
-    uneven: bool
-    what_if: RanksWhatIf
-    notes: tuple[str, ...]
-
-
 class Split(NamedTuple):
     """One matched group on the reference's clock, [call, rank]: starts, and duration = wait + transfer."""
 
@@ -146,16 +64,30 @@ class Split(NamedTuple):
     transfer: Times
 
 
-def study_ranks(matching: Matching, *, curves: Iterable[Curve] = ()) -> RanksStudy:
+def study_ranks(
+    matching: Matching,
+    *,
+    curves: Iterable[Curve] = (),
+    links_unknown: tuple[str, ...] = (),
+    saves: Mapping[str, Mapping[int, float]] | None = None,
+) -> RanksStudy:
     """The study of matched ranks. `curves` are measured or catalogue times by size, for what transfers should
-    take."""
+    take (`links_unknown`: why some have none). `saves` are cures to replay over all ranks: by name, which share of
+    its own work each rank is spared."""
     splits, clocks, refused = split(matching)
     ranks = matching.ranks
     known = {(c.op, c.ranks): c for c in curves}
     sums = _Sums(ranks)
     for part in splits:
         sums.add(part, clocks)
-    replay = what_if([s.matched for s in splits], [s.start for s in splits], ranks, thinned=matching.thinned)
+    replay = what_if(
+        [s.matched for s in splits],
+        [s.start for s in splits],
+        ranks,
+        thinned=matching.thinned,
+        saves=saves,
+        curves=known,
+    )
     wait_share = float(sums.wait.sum()) / max(float(sums.comm.sum()), 1.0)
     cost_share = float(sums.wait.sum()) * matching.thinned / max(float(sums.span().sum()), 1.0)
     straggler = _straggler(sums, replay, matching.thinned)
@@ -170,7 +102,9 @@ def study_ranks(matching: Matching, *, curves: Iterable[Curve] = ()) -> RanksStu
         waits=sums.waits(replay),
         steps=sums.step_waits(),
         sizes=_sizes(splits, known),
-        limits=_limits(splits, known),
+        limits=(limits := _limits(splits, known)),
+        links={f"{op}/{n}": c.source for (op, n), c in known.items() if f"{op}/{n}" in limits},
+        links_unknown=links_unknown,
         wait_share=wait_share,
         cost_share=cost_share,
         straggler=straggler,

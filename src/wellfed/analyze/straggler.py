@@ -35,7 +35,7 @@ from wellfed.analyze.pipeline import (
     grid_of,
     plan_of,
 )
-from wellfed.model.base import Value
+from wellfed.model.ranks import Stragglers, Worker
 from wellfed.model.timeline import F64
 
 SLOWEST_PERCENT = 3
@@ -46,55 +46,6 @@ M_W and M_S)."""
 STRAGGLING_FROM = 1.1
 """From this slowdown on the paper calls a job straggling."""
 MAX_WORKERS_REPLAYED = 256
-
-
-class Worker(Value, frozen=True, kw_only=True):
-    """One worker, and the slowdown that its own durations alone make (1.0: none)."""
-
-    replica: int
-    stage: int
-    rank: int
-    slowdown: float
-
-
-class Stragglers(Value, frozen=True, kw_only=True):
-    """What stragglers cost. Times are seconds a step, means over `steps` steps. `slowdown` is S (Eq. 1);
-    `by_kind`, `by_stage`, `by_replica` are Eq. 2 with those parts; `workers` come slowest first. Then
-    what making a part equal gives back, as a share of the loss (above 1 where it also repairs the schedule):
-    `worker_share` is M_W, `slowest_share` the slowest worker alone, `stage_share` each stage; None or empty
-    where nothing is lost. `error` is the measured step over the replayed one, less 1: what the dependencies
-    leave out. `bubble` is the idle share of the compute streams, `bubble_ideal` what equal work would leave
-    of it. `culprit` is None where neither one worker nor one stage explains half of the loss, or where there
-    is little of it."""
-
-    steps: int
-    replicas: int
-    stages: int
-    records: int
-    left_out: int
-    measured_s: float
-    replayed_s: float
-    ideal_s: float
-    slowdown: float
-    error: float
-    by_kind: dict[str, float]
-    by_stage: dict[int, float]
-    by_replica: dict[int, float]
-    workers: tuple[Worker, ...]
-    worker_share: float | None
-    slowest_share: float | None
-    stage_share: dict[int, float]
-    by_step: dict[int, float]
-    bubble: float
-    bubble_ideal: float
-    straggling: bool
-    culprit: dict[str, int] | None
-    notes: tuple[str, ...] = ()
-
-    @property
-    def last_stage_share(self) -> float | None:
-        """M_S: None where nothing is lost."""
-        return self.stage_share.get(self.stages - 1)
 
 
 def study_stragglers(records: OpRecords) -> Stragglers:

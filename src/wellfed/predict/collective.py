@@ -10,11 +10,11 @@ points in log-log; alpha and beta serve to go beyond its ends.
 
 import re
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 
 from wellfed.model.base import Value
+from wellfed.model.ranks import Limit, LimitKind
 from wellfed.model.timeline import F64, Mask
 
 _TOKENS = (
@@ -33,6 +33,7 @@ _TOKENS = (
     ("recv", "send_recv"),
 )
 _LETTERS = re.compile(r"[^a-z]+")
+_UNNAMED = "(anonymous namespace)::"
 ENDS_TOGETHER = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
 """Operations in which no rank can end before all have begun, and all end at about the same time. In the others
 the root, or the sender of a small message, may go ahead."""
@@ -58,7 +59,7 @@ CONTENTION_FROM = 1.3
 def operation(name: str) -> str | None:
     """The operation that a collective's or kernel's name says (`_allgather_base`,
     `ncclDevKernel_AllReduce_Sum_bf16_RING_LL`...); None when it doesn't say."""
-    letters = _LETTERS.sub("", name.lower().split("(", 1)[0])
+    letters = _LETTERS.sub("", name.lower().replace(_UNNAMED, "").split("(", 1)[0])
     return next((op for token, op in _TOKENS if token in letters), None)
 
 
@@ -208,22 +209,6 @@ def half_bandwidth_bytes(curve: Curve) -> float:
     return float(np.exp(np.log(x[k]) + part * (np.log(x[k + 1]) - np.log(x[k]))))
 
 
-LimitKind = Literal["latency", "bandwidth", "straggler", "path", "contention", "unclear"]
-
-
-class Limit(Value, frozen=True, kw_only=True):
-    """Which limit `n` calls run into, and the figures that say so: the ratio of time to expected time (10th,
-    50th, 90th percentile), the share of the time above the expected, the median size and the half-bandwidth
-    size in bytes."""
-
-    kind: LimitKind
-    n: int
-    ratio: tuple[float, float, float]
-    excess_share: float
-    median_bytes: float
-    half_bytes: float
-
-
 def limit_of(sizes: F64, seconds: F64, curve: Curve, *, overlapped: Mask | None = None) -> Limit | None:
     """Which limit calls of one operation run into, seen from one rank. None without a call of known size.
 
@@ -271,3 +256,25 @@ def _evenly_slow(sizes: F64, ratio: F64) -> bool:
     low, high = np.quantile(ratio, (0.1, 0.9))
     by_size = [float(np.median(ratio[sizes == s])) for s in np.unique(sizes)]
     return bool(min(by_size) >= PATH_FROM and low >= PATH_FROM and high < SPREAD_FROM * low)
+
+
+RING_BASE_S = 8.4e-6
+RING_HOP_S = {"nvlink": 3.4e-6, "pcie": 5.7e-6, "network": 14e-6}
+"""What a ring costs however small the message, and each of its steps (NCCL 2.30.7, src/graph/tuning.cc, Simple)."""
+LINK_SHARE = {"nvlink": 0.75, "pcie": 0.38, "network": 0.64}
+"""Share of a link's one-way rate that a sound ring reaches at least. NVLink: 0.76 (8 x B200), 0.78 (A100), 0.81
+(H200), stas00/ml-engineering@744d01e network/README.md. PCIe: 6 of 15.75 GB/s over the CPU, 12 through a switch,
+NVIDIA/nccl#766. Network: 0.64 with a NIC at the CPU, 0.96 with GPUDirect on HDR (NVIDIA/nccl#412), 0.74 on EFA."""
+
+
+def link_curve(op: str, n: int, kind: str, link_bytes_s: float, source: str) -> Curve | None:
+    """The time by size that a sound ring of `n` ranks takes at most over links of a rate (bytes/s, one way) and a
+    `kind` of `RING_HOP_S`; None for an operation without a ring. A switch that reduces is faster than this."""
+    if bus_factor(op, n) is None:
+        return None
+    rate = link_bytes_s * LINK_SHARE[kind]
+    sizes = [float(1 << k) for k in range(10, 37, 2)]
+    times = [
+        RING_BASE_S + ring_seconds(op, n, size, hop_s=RING_HOP_S[kind], link_bytes_s=rate) for size in sizes
+    ]
+    return Curve(op=op, ranks=n, sizes=tuple(sizes), seconds=tuple(times), source=source)
