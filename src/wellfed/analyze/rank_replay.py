@@ -93,7 +93,11 @@ def what_if(
     drop[3 + np.arange(n_alone), alone] = 0.0
     medians[2] = 1.0
     peers[3 + n_alone + np.arange(n_cured), cured] = 1.0
-    changes = [(equal - items.own, drop), (others - items.own, peers), (-np.where(items.fixed, 0.0, np.maximum(items.own, 0.0)), less)]
+    changes = [
+        (equal - items.own, drop),
+        (others - items.own, peers),
+        (-np.where(items.fixed, 0.0, np.maximum(items.own, 0.0)), less),
+    ]
     end = _replay(items, order, changes, medians, expected, due)
     total, same = float(end[0]), float(end[1])
     loss = total - same
