@@ -548,13 +548,25 @@ def version(text: str) -> tuple[int, ...] | None:
     return tuple(int(part) for part in found.group(1).split(".")) if found else None
 
 
+_WHOLE = re.compile(r"\s*(-?(?:0[xX][0-9a-fA-F]{1,16}|[0-9]{1,19}))\s*")
+_DECIMAL = re.compile(r"\s*-?[0-9]{1,18}(?:\.[0-9]{0,18})?\s*")
+
+
+def whole(text: str) -> int | None:
+    """A number of at most 64 bits in plain digits; None for all else, which `int()` would take in many shapes."""
+    found = _WHOLE.fullmatch(text)
+    if found is None:
+        return None
+    return int(found[1], 16) if "x" in found[1].lower() else int(found[1])
+
+
 FUNCTIONS: dict[str, tuple[tuple[int, int], Callable[..., Any]]] = {
     "len": ((1, 1), len),
     "abs": ((1, 1), lambda value: abs(_number(value))),
     "min": ((1, 8), lambda *values: min(map(_number, values))),
     "max": ((1, 8), lambda *values: max(map(_number, values))),
-    "int": ((1, 1), lambda text: int(text.strip(), 0)),
-    "number": ((1, 1), lambda text: float(text.strip())),
+    "int": ((1, 1), whole),
+    "number": ((1, 1), lambda text: float(text) if _DECIMAL.fullmatch(text) else None),
     "lower": ((1, 1), lambda text: text.lower()),
     "match": ((2, 2), lambda pattern, text: re.search(pattern, text, re.IGNORECASE) is not None),
     "version": ((1, 1), version),

@@ -171,9 +171,14 @@ def _cpu(host: Host, groups: dict[str, Group]) -> list[Fact]:
 
 
 def _cpu_max(text: str) -> float:
-    """`50000 100000` is half a CPU; `max 100000` is no limit."""
+    """`50000 100000` is half a CPU; `max 100000` is no limit. The kernel takes no quota of 0 or less."""
     quota, period = text.split()
-    return UNLIMITED if quota == "max" else int(quota) / int(period)
+    if quota == "max":
+        return UNLIMITED
+    allowed = integer(quota)
+    if allowed <= 0:
+        raise ValueError("no quota")
+    return allowed / integer(period)
 
 
 def _v1_quota(host: Host, group: Group) -> Fact:
@@ -204,14 +209,18 @@ def _nearest(host: Host, key: str, group: Group | None, names: tuple[str, ...]) 
 
 def _field(name: str, divide_by: int = 1) -> Callable[[str], int | None]:
     def parse(text: str) -> int | None:
-        found = re.search(rf"^{name} (\d+)", text, re.MULTILINE)
-        return int(found.group(1)) // divide_by if found else None
+        found = re.search(rf"^{name} ([0-9]+)$", text, re.MULTILINE)
+        return integer(found.group(1)) // divide_by if found else None
 
     return parse
 
 
 def _bytes_or_max(text: str) -> int:
-    value = UNLIMITED if text.strip() == "max" else int(text)
+    if text.strip() == "max":
+        return UNLIMITED
+    value = integer(text)
+    if value < 0:
+        raise ValueError("a limit below 0")
     return UNLIMITED if value >= _V1_UNLIMITED else value
 
 
@@ -280,8 +289,8 @@ def _capabilities(text: str) -> tuple[str, ...] | None:
 
 def _status_number(name: str) -> Callable[[str], int | None]:
     def parse(text: str) -> int | None:
-        found = re.search(rf"^{name}:\s*(\d+)", text, re.MULTILINE)
-        return int(found.group(1)) if found else None
+        found = re.search(rf"^{name}:\s*([0-9]+)\s*$", text, re.MULTILINE)
+        return integer(found.group(1)) if found else None
 
     return parse
 

@@ -9,10 +9,21 @@ from typing import Any
 
 from wellfed.host.cpuinfo import CpuInfo
 from wellfed.host.door import Host
-from wellfed.host.parse import cpu_list, cpu_mask, integer, numbered, plain, size_bytes
+from wellfed.host.parse import (
+    MAX_CPUS,
+    MAX_NODES,
+    cpu_list,
+    cpu_mask,
+    integer,
+    numbered,
+    plain,
+    size_bytes,
+)
 
 CPU = "/sys/devices/system/cpu"
 NODES = "/sys/devices/system/node"
+_DEEPEST = 4
+"""Levels of nodes inside one another that are believed."""
 EFFICIENCY_BELOW = 0.85
 """Share of the best `cpu_capacity` under which a core counts as an efficiency core: DynamIQ performance cores
 of one machine differ by 3 % (GB10: 997 to 1024), its efficiency cores stand at 71 %."""
@@ -75,7 +86,13 @@ def read_threads(
 def cpu_nodes(host: Host) -> dict[int, tuple[int, ...]]:
     """CPUs by node number; empty for a memory-only node, no entry where the kernel shows no nodes. Nothing at
     all where nodes overlap other than one inside another: firmware tables that wrong tell nothing."""
-    nodes = {node: node_cpus(host, node)[0] for node in numbered(host.listdir(NODES), "node")}
+    nodes: dict[int, tuple[int, ...]] = {}
+    total = 0
+    for node in numbered(host.listdir(NODES), "node")[:MAX_NODES]:
+        nodes[node] = node_cpus(host, node)[0]
+        total += len(nodes[node])
+        if total > _DEEPEST * MAX_CPUS:
+            return {}
     sets = [set(cpus) for cpus in nodes.values() if cpus]
     nested = all(not a & b or a < b or b < a for a, b in itertools.combinations(sets, 2))
     return nodes if nested else {}

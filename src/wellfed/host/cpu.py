@@ -11,6 +11,7 @@ from wellfed.host.cpuinfo import CpuInfo, parse_cpuinfo
 from wellfed.host.door import Host, Reading
 from wellfed.host.parse import (
     cpu_list,
+    decimal,
     fact,
     first_ok,
     flag,
@@ -270,13 +271,13 @@ def _load(host: Host) -> list[Fact]:
 def _steal(text: str) -> float | None:
     """Share of all CPU time since boot that the hypervisor gave to others (proc(5): user nice system idle
     iowait irq softirq steal; guest time is inside user time)."""
-    match = re.search(r"^cpu\s+([\d ]+)", text, re.MULTILINE)
-    ticks = [int(word) for word in match.group(1).split()[:8]] if match else []
+    match = re.search(r"^cpu\s+([0-9 ]+)$", text, re.MULTILINE)
+    ticks = [integer(word) for word in match.group(1).split()[:8]] if match else []
     if len(ticks) < 8 or not sum(ticks):
         return None
     return round(100.0 * ticks[7] / sum(ticks), 3)
 
 
 def _pressure(text: str) -> float | None:
-    match = re.search(r"^some avg10=([\d.]+)", text, re.MULTILINE)
-    return float(match.group(1)) if match else None
+    match = re.search(r"^some avg10=(\S+)", text, re.MULTILINE)
+    return decimal(match.group(1)) if match else None

@@ -9,7 +9,7 @@ from wellfed.host import amd, nvidia_xml, pci, sysfs, topology
 from wellfed.host.door import Host, Reading
 from wellfed.host.nvidia_xml import Seen
 from wellfed.host.nvml_answers import nvml_device
-from wellfed.host.parse import RAW_CHARS, colon_fields, gap, known
+from wellfed.host.parse import RAW_CHARS, colon_fields, gap, integer, known
 from wellfed.host.sysfs import PCI_DEVICES
 from wellfed.model.fact import Fact, Status
 from wellfed.model.machine import Gpu
@@ -255,10 +255,10 @@ _SYSFS_FIELDS: tuple[tuple[str, str, Callable[[str], Any]], ...] = (
     ("name", "product_name", str),
     ("uuid", "unique_id", str),
     ("vbios", "vbios_version", str),
-    ("memory_bytes", "mem_info_vram_total", int),
-    ("memory_used_bytes", "mem_info_vram_used", int),
-    ("bar1_bytes", "mem_info_vis_vram_total", int),
-    ("utilization_pct", "gpu_busy_percent", int),
+    ("memory_bytes", "mem_info_vram_total", integer),
+    ("memory_used_bytes", "mem_info_vram_used", integer),
+    ("bar1_bytes", "mem_info_vis_vram_total", integer),
+    ("utilization_pct", "gpu_busy_percent", integer),
 )
 
 

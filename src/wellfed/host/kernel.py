@@ -6,7 +6,7 @@ from typing import Any
 
 from wellfed.host.cpuinfo import parse_cpuinfo
 from wellfed.host.door import Host
-from wellfed.host.parse import bracketed, fact, first_ok, gap, json_field, kernel_arguments, known
+from wellfed.host.parse import bracketed, decimal, fact, first_ok, gap, json_field, kernel_arguments, known
 from wellfed.host.virtual import hypervisor
 from wellfed.model.base import replace
 from wellfed.model.fact import Fact
@@ -55,7 +55,7 @@ def read_kernel(host: Host) -> list[Fact]:
         hypervisor(
             host, parse_cpuinfo(host.read("/proc/cpuinfo", 8 << 20).text or ""), "kernel.virtualization"
         ),
-        fact("kernel.uptime_s", host.read("/proc/uptime"), lambda text: float(text.split()[0])),
+        fact("kernel.uptime_s", host.read("/proc/uptime"), lambda text: decimal(text.split()[0])),
         fact("kernel.active_services", host.run("systemctl-services"), _active, line="=active"),
         first_ok(
             fact("kernel.tuned_profile", host.read(path))

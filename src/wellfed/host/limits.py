@@ -3,7 +3,7 @@
 import re
 
 from wellfed.host.door import Host
-from wellfed.host.parse import fact, json_field
+from wellfed.host.parse import fact, json_field, natural
 from wellfed.model.fact import Fact
 
 _ROWS = {
@@ -29,10 +29,12 @@ def _limit(host: Host, name: str, title: str) -> Fact:
     return asked if asked.status == "ok" else from_proc
 
 
-def _row(text: str, title: str) -> dict[str, int] | None:
+def _row(text: str, title: str) -> dict[str, int | None] | None:
     match = re.search(rf"^{title}\s+(\S+)\s+(\S+)", text, re.MULTILINE)
-    return _pair(*(-1 if word == "unlimited" else int(word) for word in match.groups())) if match else None
+    return (
+        _pair(*(-1 if word == "unlimited" else natural(word) for word in match.groups())) if match else None
+    )
 
 
-def _pair(soft: int, hard: int) -> dict[str, int]:
+def _pair(soft: int | None, hard: int | None) -> dict[str, int | None]:
     return {"soft": soft, "hard": hard}

@@ -87,7 +87,7 @@ def _pools(host: Host) -> Fact:
     """Huge page pools by page size; older kernels show the default size in meminfo only."""
     key, rows = "memory.huge_pools", []
     for name in host.listdir(POOLS):
-        match = re.fullmatch(r"hugepages-(\d+)kB", name)
+        match = re.fullmatch(r"hugepages-([0-9]{1,10})kB", name)
         total = fact(key, host.read(f"{POOLS}/{name}/nr_hugepages"), integer)
         if match and total.status == "ok":
             free = fact(key, host.read(f"{POOLS}/{name}/free_hugepages"), integer)
@@ -99,8 +99,8 @@ def _pools(host: Host) -> Fact:
         fields = colon_fields(text)
         if "Hugepagesize" not in fields or "HugePages_Total" not in fields:
             return None
-        page, total = size_bytes(fields["Hugepagesize"]), int(fields["HugePages_Total"])
-        return [{"page_bytes": page, "total": total, "free": int(fields["HugePages_Free"])}]
+        page, total = size_bytes(fields["Hugepagesize"]), integer(fields["HugePages_Total"])
+        return [{"page_bytes": page, "total": total, "free": integer(fields["HugePages_Free"])}]
 
     return fact(key, host.read("/proc/meminfo"), from_meminfo, line="Huge")
 
@@ -124,7 +124,7 @@ def _vmstat(host: Host) -> list[Fact]:
     counters = dict(line.split()[:2] for line in (reading.text or "").splitlines() if len(line.split()) >= 2)
 
     def counter(name: str) -> Any:
-        return lambda _: int(counters[name]) if name in counters else None
+        return lambda _: integer(counters[name]) if name in counters else None
 
     names = ("thp_fault_alloc", "thp_fault_fallback", "compact_stall")
     return [fact(f"memory.{name}", reading, counter(name), line=name) for name in names]

@@ -4,7 +4,7 @@ have; an interface is physical when a device stands behind it, also a paravirtua
 from typing import Any
 
 from wellfed.host.door import Host
-from wellfed.host.parse import gap, known
+from wellfed.host.parse import gap, known, plain
 from wellfed.host.sysfs import last_word, numa_node, number, pci_path, word
 from wellfed.model.fact import Fact
 
@@ -50,8 +50,13 @@ def _routes_v4(text: str) -> list[tuple[int, str]]:
     routes = []
     for line in text.splitlines()[1:]:
         words = line.split()
-        if len(words) > 7 and words[1] == "00000000" and words[7] == "00000000" and words[6].isdigit():
-            routes.append((int(words[6][:10]), words[0]))
+        if (
+            len(words) > 7
+            and words[1] == "00000000"
+            and words[7] == "00000000"
+            and plain(words[6]) is not None
+        ):
+            routes.append((plain(words[6]) or 0, words[0]))
     return routes
 
 

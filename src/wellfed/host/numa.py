@@ -6,7 +6,7 @@ from collections.abc import Callable
 from wellfed.host.cores import NODES, cpu_nodes, node_cpus, online_cpus
 from wellfed.host.cpuinfo import parse_cpuinfo
 from wellfed.host.door import Host
-from wellfed.host.parse import fact, gap, known, numbered, size_bytes
+from wellfed.host.parse import fact, gap, integer, known, numbered, size_bytes
 from wellfed.model.fact import Fact
 
 
@@ -58,4 +58,4 @@ def _meminfo(name: str) -> Callable[[str], int | None]:
 
 
 def _distances(text: str) -> tuple[int, ...] | None:
-    return tuple(int(word) for word in text.split()) or None
+    return tuple(map(integer, text.split())) or None

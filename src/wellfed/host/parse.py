@@ -9,8 +9,11 @@ from wellfed.host.door import Reading
 from wellfed.model.fact import Fact, Status
 
 RAW_CHARS = 4096
-MAX_CPUS = 1 << 16
-"""Longest CPU or node list believed: a hostile `0-4000000000` must not fill the memory."""
+MAX_CPUS = 8192
+"""The most that a kernel can be built for (`NR_CPUS`, arch/x86/Kconfig): a hostile `0-4000000000` must not fill the
+memory."""
+MAX_NODES = 1024
+"""As many NUMA nodes as a kernel can be built for (`NODES_SHIFT` is at most 10)."""
 
 
 def fact(
@@ -64,11 +67,25 @@ def first_ok(facts: Iterable[Fact]) -> Fact:
 
 def integer(text: str) -> int:
     """A decimal or 0x number of at most 64 bits, which is all that a kernel prints."""
-    words = text.strip()
-    value = int(words, 0) if words.lower().startswith("0x") else int(words)
+    match = _INTEGER.fullmatch(text)
+    if not match:
+        raise ValueError("no whole number")
+    value = int(match[1], 16) if match[1] else int(match[2])
     if abs(value) >> 64:
         raise ValueError("more than 64 bits")
     return value
+
+
+_INTEGER = re.compile(r"\s*(?:0[xX]([0-9a-fA-F]{1,20})|(-?[0-9]{1,24}))\s*")
+"""Narrower than `int()`, which also takes `1_000`, `+1` and the digits of every script."""
+
+
+def decimal(text: str) -> float:
+    """A number in plain ASCII digits, with a point or without: `float()` also takes `nan`, `inf` and `1_000.0`."""
+    match = re.fullmatch(r"\s*(-?[0-9]{1,18}(?:\.[0-9]{0,18})?)\s*", text)
+    if not match:
+        raise ValueError("no plain number")
+    return float(match[1])
 
 
 def plain(text: str | None) -> int | None:
@@ -112,10 +129,10 @@ def cpu_list(text: str) -> tuple[int, ...]:
             continue
         span, _, stride = part.partition(":")
         low, dash, high = span.partition("-")
-        first, last = int(low), int(high) if dash else int(low)
+        first, last = integer(low), integer(high) if dash else integer(low)
         if first < 0 or last < first or last >= MAX_CPUS:
             raise ValueError(f"range {part[:40]} is not believable")
-        numbers.update(range(first, last + 1, int(stride.split("/")[-1]) if stride else 1))
+        numbers.update(range(first, last + 1, integer(stride.split("/")[-1]) if stride else 1))
     return tuple(sorted(numbers))
 
 
@@ -126,6 +143,8 @@ def cpu_mask(text: str) -> tuple[int, ...]:
         raise ValueError("mask is not believably long")
     numbers: list[int] = []
     for position, word in enumerate(reversed(words)):
+        if not re.fullmatch(r"\s*[0-9a-fA-F]*\s*", word):
+            raise ValueError("no mask")
         bits = int(word, 16) if word.strip() else 0
         if bits >> 64:
             raise ValueError("a mask word has more than 64 bits")
@@ -135,7 +154,7 @@ def cpu_mask(text: str) -> tuple[int, ...]:
 
 def size_bytes(text: str) -> int:
     """`32K`, `16384 kB`, `8 MB`, `1 GiB`, `512` as bytes; the kernel's K and kB are 1024."""
-    match = re.fullmatch(r"\s*(\d+)\s*([kKMGT]?)(?:i?[bB])?\s*", text)
+    match = re.fullmatch(r"\s*([0-9]{1,18})\s*([kKMGT]?)(?:i?[bB])?\s*", text)
     if not match:
         raise ValueError("not a size")
     return int(match.group(1)) << {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}[match.group(2).upper()]
@@ -164,6 +183,7 @@ def json_field(name: str) -> Callable[[str], Any]:
 
 
 def numbered(names: Iterable[str], prefix: str) -> tuple[int, ...]:
-    """Numbers n of the names `prefix` + n, sorted."""
+    """Numbers n of the names `prefix` + n, sorted, each once; none beyond what a kernel can number."""
     tails = (name[len(prefix) :] for name in names if name.startswith(prefix))
-    return tuple(sorted(int(tail) for tail in tails if tail.isascii() and tail.isdigit()))
+    found = {int(tail) for tail in tails if tail.isascii() and tail.isdigit() and len(tail) < 10}
+    return tuple(sorted(number for number in found if number < MAX_CPUS))

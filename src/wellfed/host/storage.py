@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from wellfed.host.door import Host
-from wellfed.host.parse import bracketed, fact, first_ok, flag, gap, integer, known, natural
+from wellfed.host.parse import bracketed, decimal, fact, first_ok, flag, gap, integer, known, natural
 from wellfed.model.fact import Fact
 
 BLOCK = "/sys/block"
@@ -47,7 +47,7 @@ def _disk(host: Host, key: str, name: str) -> list[Fact]:
     facts = [
         known(f"{key}.name", name, folder),
         # `size` counts 512-byte sectors whatever the device's own block size is.
-        fact(f"{key}.size_bytes", host.read(f"{folder}/size"), lambda text: int(text) * 512),
+        fact(f"{key}.size_bytes", host.read(f"{folder}/size"), lambda text: integer(text) * 512),
         fact(f"{key}.rotational", host.read(f"{folder}/queue/rotational"), flag),
         fact(f"{key}.scheduler", host.read(f"{folder}/queue/scheduler"), bracketed),
         fact(f"{key}.read_ahead_kb", host.read(f"{folder}/queue/read_ahead_kb"), integer),
@@ -89,8 +89,8 @@ def _link(host: Host, key: str, name: str, real: str) -> list[Fact]:
 
 
 def _gts(text: str) -> float | None:
-    found = re.match(r"\s*([\d.]+)\s*GT/s", text)
-    return float(found.group(1)) if found else None
+    found = re.match(r"\s*([0-9.]+)\s*GT/s", text)
+    return decimal(found.group(1)) if found else None
 
 
 def _width(text: str) -> int | None:

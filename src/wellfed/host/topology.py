@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from wellfed.host.amd import entries, json_of
 from wellfed.host.door import Host, Reading
-from wellfed.host.parse import cpu_list, gap, known
+from wellfed.host.parse import cpu_list, decimal, gap, known
 from wellfed.model.fact import Fact
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
@@ -198,7 +198,7 @@ def parse_nvlink(text: str) -> dict[int, list[float | None]]:
 
 def _speed(text: str | None) -> float | None:
     try:
-        return float(text) if text else None
+        return decimal(text) if text else None
     except ValueError:
         return None
 
