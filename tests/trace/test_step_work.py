@@ -10,7 +10,8 @@ from trace_builder import event, kernel, simulate, write
 
 from wellfed.analyze import step_work as module
 from wellfed.analyze.budget import Work
-from wellfed.analyze.kernel_names import family, plain_name
+from wellfed.analyze.families import family
+from wellfed.analyze.kernel_names import plain_name
 from wellfed.analyze.launches import Launches
 from wellfed.analyze.steps import HostSteps
 from wellfed.analyze.strip import BINS
@@ -99,7 +100,7 @@ def test_the_strip_is_the_typical_step(tmp_path: Path) -> None:
         ("Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD (Pageable -> Device)", "copy"),
         ("Cijk_Ailk_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT64x64x32_MI16x16x1", "Cijk_Ailk_Bljk_BBS_BH_Bias", "gemm"),
         ("std::enable_if<!(false), void>::type internal::gemvx::kernel<int, int, float>(P)", "gemvx::kernel", "gemm"),
-        ("void fbgemm_gpu::permute_2D_data_kernel<false, int>(int)", "permute_2D_data_kernel", "other"),
+        ("void fbgemm_gpu::permute_2D_data_kernel<false, int>(int)", "permute_2D_data_kernel", "transpose"),
         ("std::enable_if<vllm::_typeConvert<c10::BFloat16>::exists, void>::type vllm::fused_add_rms_norm_kernel<c10::BFloat16, 8>(P)", "fused_add_rms_norm_kernel", "norm"),
         ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "comm"),
         ("void flash_fwd_kernel<Flash_fwd_kernel_traits<128, 64>>(Flash_fwd_params)", "flash_fwd_kernel", "attention"),

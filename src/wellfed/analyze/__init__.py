@@ -34,10 +34,11 @@ def analyze(
     step_ms: float | None = None,
     steps: tuple[int, int] | None = None,
     each: Each | None = None,
+    replay_events: int | None = None,
 ) -> Found:
     """Study every device of every timeline. `step_ms` is the unprofiled step in milliseconds when known;
     `steps` keeps the steps first to last (counted from 0, both included; of a timeline that was cut, those that
-    lie in the window). `each` is told every timeline with the studies of its devices, once they are done."""
+    lie in the window), `replay_events` bounds how many device events of a rank are replayed. `each` is told every timeline with the studies of its devices, once they are done."""
     from wellfed.analyze.steps import HostSteps
 
     def keep(all_steps: HostSteps) -> HostSteps:
@@ -49,7 +50,10 @@ def analyze(
     studies: list[Study] = []
     for timeline in timelines:
         devices = sorted(timeline.gpus) or [0]
-        found = [study_device(timeline, device, step_ms=step_ms, keep=keep) for device in devices]
+        found = [
+            study_device(timeline, device, step_ms=step_ms, keep=keep, replay_events=replay_events)
+            for device in devices
+        ]
         if each is not None:
             each(timeline, found)
         studies += found

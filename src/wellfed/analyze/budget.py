@@ -1,16 +1,13 @@
 """Where a device's time went: span = compute + exposed communication + exposed copy + idle, to the ns."""
 
-import re
 from functools import cached_property
 
 import numpy as np
 
+from wellfed.analyze.families import COMM_KERNEL
 from wellfed.analyze.intervals import Intervals, clip, union
 from wellfed.model.timeline import I64, Cat, Mask, Timeline
 from wellfed.model.trace import Budget
-
-COMM_KERNEL = re.compile(r"nccl|rccl|cross_device_reduce|multimem_all_reduce|deep_ep|nvshmem", re.IGNORECASE)
-"""Kernels that are communication. RCCL keeps NCCL's names; custom all-reduces go by their own."""
 
 
 class Work:

@@ -11,7 +11,8 @@ from wellfed.analyze.budget import Work
 from wellfed.analyze.causes import PAGEABLE, Covers
 from wellfed.analyze.intervals import clip
 from wellfed.analyze.recording import POINTS
-from wellfed.analyze.replay import HOST_CAUSES, Loop, Replayed
+from wellfed.analyze.replay import HOST_CAUSES, Edit, Loop, Replayed
+from wellfed.analyze.wastes import Waste
 from wellfed.model.timeline import Timeline
 
 LOADER_RESIDUAL_NS = {"low": 300_000.0, "expected": 150_000.0, "high": 50_000.0}
@@ -60,6 +61,29 @@ def cures_of(loops: list[Loop], free: tuple[Replayed, ...], link_gbs: float) -> 
             next=_limit(after[1], edit(middle, "expected"), name),
         )
     return cures
+
+
+def cures_of_wastes(
+    loops: list[Loop], free: tuple[Replayed, ...], wastes: dict[str, Waste]
+) -> dict[str, Cured]:
+    """The cures of wastes, replayed: by the name of the waste, and `name/what to do` for its other cures."""
+    edits = {name: waste.edits for name, waste in wastes.items()}
+    for name, waste in wastes.items():
+        edits.update({f"{name}/{what}": other for what, other in waste.others.items()})
+    return {name: _edited(name, loops, free, three) for name, three in edits.items()}
+
+
+def _edited(
+    name: str, loops: list[Loop], free: tuple[Replayed, ...], edits: tuple[Edit, Edit, Edit]
+) -> Cured:
+    loop = [replay.edited(one, edit) for one, edit in zip(loops, edits, strict=True)]
+    after = [replay.run(one) for one in loop]
+    return Cured(
+        name=name,
+        before=(free[0].step_ns, free[1].step_ns, free[2].step_ns),
+        after=(after[0].step_ns, after[1].step_ns, after[2].step_ns),
+        next=_limit(after[1], loop[1], name),
+    )
 
 
 def _there(loop: Loop, name: str) -> bool:

@@ -82,12 +82,12 @@ def what_if(
     n_alone, n_cured = len(alone), len(cured)
     saves = saves or {}
     last = 3 + n_alone + n_cured
-    scenarios = last + len(saves) + 1
+    scenarios = last + len(saves) + 2
     drop, peers, less = (np.zeros((scenarios, len(ranks))) for _ in range(3))
-    medians, due = np.zeros(scenarios), np.zeros(scenarios)
+    medians, due, gone = np.zeros(scenarios), np.zeros(scenarios), np.zeros(scenarios)
     for k, cure in enumerate(saves.values()):
         less[last + k] = [min(max(cure.get(r, 0.0), 0.0), 1.0) for r in ranks]
-    due[-1] = 1.0
+    gone[-2], due[-1] = 1.0, 1.0
     expected = _due(items, calls, curves or {})
     drop[1 : 3 + n_alone] = 1.0
     drop[3 + np.arange(n_alone), alone] = 0.0
@@ -98,7 +98,7 @@ def what_if(
         (others - items.own, peers),
         (-np.where(items.fixed, 0.0, np.maximum(items.own, 0.0)), less),
     ]
-    end = _replay(items, order, changes, medians, expected, due)
+    end = _replay(items, order, changes, medians, expected, due, gone)
     total, same = float(end[0]), float(end[1])
     loss = total - same
     left = dict(zip((ranks[r] for r in cured.tolist()), end[3 + n_alone : last].tolist(), strict=True))
@@ -115,6 +115,7 @@ def what_if(
         own_excess={ranks[r]: float(excess[r]) for r in here.tolist() if has_peers[r]},
         own_score={ranks[r]: float(score[r]) for r in here.tolist() if has_peers[r]},
         cures={name: total / float(end[last + k]) for k, name in enumerate(saves)},
+        hidden=total / float(end[-2]),
         links=total / float(end[-1]) if np.isfinite(expected).any() else None,
     )
 
@@ -265,10 +266,11 @@ def _replay(
     medians: F64,
     expected: F64,
     due: F64,
+    gone: F64,
 ) -> F64:
     """When the last call ends in each scenario, ns since the first began. `changes` are changes of own work,
     and how much of each a scenario makes [scenario, rank]; `medians` how much of the change of transfers to the median
-    of those alike, `due` to what is `expected` of them. A rank carries how far it is ahead of or behind the measured
+    of those alike, `due` to what is `expected` of them, `gone` to nothing. A rank carries how far it is ahead of or behind the measured
     run."""
     latest = np.empty(len(items.rank))
     for _, n, row in order:
@@ -288,7 +290,7 @@ def _replay(
         for change, share in changes:
             come += change[at] * share[:, who]
         over = come.max(axis=1, keepdims=True) + transfer[at] + changed_transfer[at] * medians[:, None]
-        over += too_long[at] * due[:, None]
+        over += too_long[at] * due[:, None] - transfer[at] * gone[:, None]
         shift[:, who] = come + np.maximum(over - come - hidden[at], 0.0) - done[at]
         end = np.maximum(end, over.max(axis=1))
     return end

@@ -64,6 +64,8 @@ class Loop:
     pageable: list[bool]
     bytes: list[int]
     is_kernel: list[bool]
+    event: list[int] = field(default_factory=list)
+    """Which event of the `Work` each one is."""
     spent: dict[str, list[float]] = field(default_factory=dict)
     """By cause, the part of each `free` that the host spent in it (the loader, a stall, ...)."""
     spent_tail: dict[str, list[float]] = field(default_factory=dict)
@@ -421,6 +423,7 @@ class _Builder:
             pageable=(page & (cat == Cat.MEMCPY)).tolist(),
             bytes=t.size[work.rows[events]].tolist(),
             is_kernel=(cat == Cat.KERNEL).tolist(),
+            event=events.tolist(),
             events_per_step=n / len(self.steps),
             launches_per_step=len(np.unique(launches.row[events])) / len(self.steps),
             recorded_per_step=host.recorded,
@@ -705,6 +708,47 @@ def as_graph(loop: Loop, *, node_gap_ns: float) -> Loop:
         delay=[0.0] * len(loop.delay),
         paced={i: (since, 0.0) for i, (since, _) in loop.paced.items()},
         paced_tail={k: (since, 0.0) for k, (since, _) in loop.paced_tail.items()},
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edit:
+    """What a cure makes of GPU events (by their index in the `Work`): other durations, events that are launched no
+    more, and host time more than before ahead of a launch. All in ns. `stays` is the share of the host's dispatch of
+    the launches gone that is not spared."""
+
+    duration: dict[int, float] = field(default_factory=dict)
+    gone: frozenset[int] = frozenset()
+    host: dict[int, float] = field(default_factory=dict)
+    stays: float = 0.0
+
+
+def edited(loop: Loop, edit: Edit) -> Loop:
+    """The loop with the edit made. A launch of which nothing is left takes no time of the host, and neither does the
+    dispatch before it (but for what `stays`); what the host spends there in a cause (the loader, a stall) stays."""
+    left = [0] * len(loop.free)
+    for event, action in zip(loop.event, loop.action_of_event, strict=True):
+        left[action] += event not in edit.gone
+    launches = set(loop.action_of_event)
+    idle = {a for a in launches if not left[a] and not loop.is_sync[a] and loop.waits[a] < 0}
+    free = [
+        (kept := _kept(loop, i)) + edit.stays * max(f - kept, 0.0) if i in idle else f
+        for i, f in enumerate(loop.free)
+    ]
+    for event, action in zip(loop.event, loop.action_of_event, strict=True):
+        if event in edit.host:
+            free[action] += edit.host[event]
+    gone = [event in edit.gone for event in loop.event]
+    return replace(
+        loop,
+        free=free,
+        call=[edit.stays * c if i in idle else c for i, c in enumerate(loop.call)],
+        duration=[
+            0.0 if g else edit.duration.get(event, d)
+            for event, d, g in zip(loop.event, loop.duration, gone, strict=True)
+        ],
+        gap=[0.0 if g else x for x, g in zip(loop.gap, gone, strict=True)],
+        delay=[0.0 if g else d for d, g in zip(loop.delay, gone, strict=True)],
     )
 
 

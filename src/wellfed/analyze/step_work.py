@@ -5,7 +5,8 @@ import re
 import numpy as np
 
 from wellfed.analyze.budget import Work
-from wellfed.analyze.kernel_names import family, plain_name
+from wellfed.analyze.families import family
+from wellfed.analyze.kernel_names import plain_name
 from wellfed.analyze.launches import Launches
 from wellfed.analyze.steps import HostSteps
 from wellfed.model.timeline import I32, Cat, Mask, Timeline
@@ -24,7 +25,7 @@ def step_work(timeline: Timeline, work: Work, launches: Launches, steps: HostSte
     mask = work.compute | work.comm | work.copy
     if not mask.any():
         return None
-    inside = mask & _in_steps(work, launches, steps)
+    inside = mask & in_steps(work, launches, steps)
     operator = _operators(timeline, launches)
     length = work.end - work.ts
     kind = timeline.cat[work.rows]
@@ -60,7 +61,7 @@ def step_work(timeline: Timeline, work: Work, launches: Launches, steps: HostSte
     )
 
 
-def _in_steps(work: Work, launches: Launches, steps: HostSteps) -> Mask:
+def in_steps(work: Work, launches: Launches, steps: HostSteps) -> Mask:
     """Events launched while the host was in one of the steps; all when there is no step."""
     if not len(steps):
         return np.ones(len(work.ts), bool)

@@ -75,6 +75,23 @@ def unbroken(steps: HostSteps) -> HostSteps:
     return HostSteps(steps.names[cut], steps.start[cut], steps.end[cut], steps.source)
 
 
+def middle(steps: HostSteps, launches: Launches, most: int | None) -> HostSteps:
+    """As many steps from the middle as launched `most` device events together, at least two. All when None."""
+    if most is None or len(steps) <= 2:
+        return steps
+    order = np.sort(launches.start[~launches.orphan])
+    edges = np.searchsorted(order, np.array([*steps.start, steps.end[-1]], np.int64))
+    first, last = (len(steps) - 1) // 2, (len(steps) - 1) // 2 + 2
+    while last - first < len(steps):
+        wider = (first - 1, last) if first and (len(steps) - last < first) else (first, last + 1)
+        low, high = max(wider[0], 0), min(wider[1], len(steps))
+        if edges[high] - edges[low] > most or (low, high) == (first, last):
+            break
+        first, last = low, high
+    cut = slice(first, last)
+    return HostSteps(steps.names[cut], steps.start[cut], steps.end[cut], steps.source)
+
+
 def _from_rows(timeline: Timeline, rows: list[int], source: str, threads: Collection[int]) -> HostSteps:
     """Intervals in order, of the thread that marks most of them; one that lies within its predecessor is left
     out."""

@@ -9,17 +9,20 @@ import numpy as np
 from wellfed.analyze import replay
 from wellfed.analyze.budget import Work, budget_in, comm_totals, raw_budget
 from wellfed.analyze.causes import Covers, charge
-from wellfed.analyze.cures import Cured, cures_of, host_link, pageable_rate, staged_ns
+from wellfed.analyze.cures import Cured, cures_of, cures_of_wastes, host_link, pageable_rate, staged_ns
 from wellfed.analyze.evidence import evidence_of
 from wellfed.analyze.integrity import integrity_warnings
 from wellfed.analyze.launches import Launches
+from wellfed.analyze.op_chain import OpChain
+from wellfed.analyze.op_roofline import op_calls, op_roofline, roof_of
 from wellfed.analyze.recording import POINTS, recording_costs
 from wellfed.analyze.replay import Loop, Replayed
 from wellfed.analyze.step_budget import budget_parts, clean_medians, unprofiled_budget
-from wellfed.analyze.step_work import step_work
-from wellfed.analyze.steps import HostSteps, device_windows, find_steps, unbroken
+from wellfed.analyze.step_work import in_steps, step_work
+from wellfed.analyze.steps import HostSteps, device_windows, find_steps, middle, unbroken
 from wellfed.analyze.strip import overlap_strip
 from wellfed.analyze.tables import kernel_table, launches_per_step, op_table
+from wellfed.analyze.wastes import Seen, Waste, find_wastes, look
 from wellfed.analyze.window import whole_steps
 from wellfed.model.base import replace
 from wellfed.model.timeline import Timeline
@@ -47,6 +50,10 @@ class Study:
     copy_gbs: float | None = None
     link_gbs: float | None = None
     link_source: str = ""
+    wastes: dict[str, Waste] = field(default_factory=dict)
+    """What is wasted though the device is busy, by name; what the cures are worth stands in `cures`."""
+    shapes_known: bool = False
+    roof_known: bool = False
     has_host_events: bool = True
     step_known: bool = False
 
@@ -57,9 +64,10 @@ def study_device(
     *,
     step_ms: float | None = None,
     keep: Callable[[HostSteps], HostSteps] | None = None,
+    replay_events: int | None = None,
 ) -> Study:
     """Study one device of a timeline. `step_ms` is the unprofiled step when the user knows it; `keep` narrows
-    the steps."""
+    the steps; of those, the middle ones that have `replay_events` device events are replayed (None: all)."""
     work = Work(timeline, device)
     raw = raw_budget(work)
     name = timeline.gpus.get(device) or None
@@ -102,8 +110,18 @@ def study_device(
         work=step_work(timeline, work, launches, steps),
         strip=overlap_strip(work, steps.names, windows),
     )
+    chain = OpChain(timeline, work, launches) if timeline.shapes else None
+    calls = op_calls(timeline, chain) if chain is not None else None
+    roof = roof_of(name)
+    seen: Seen | None = None
+    if chain is not None and calls is not None and calls.call:
+        inside = in_steps(work, launches, steps)
+        rank = replace(rank, roofline=op_roofline(timeline, work, launches, steps, calls, roof, inside))
+        seen = look(timeline, work, launches, unbroken(steps), chain, calls, roof)
     found = Study(
         rank=rank,
+        shapes_known=calls is not None and bool(calls.call),
+        roof_known=roof is not None,
         warnings=integrity_warnings(timeline, work, launches, steps),
         evidence=evidence_of(timeline, work, launches, covers),
         launches_per_step=launches_per_step(launches, steps),
@@ -112,7 +130,8 @@ def study_device(
         staged_ns=staged_ns(covers, work, windows),
         step_known=step_ms is not None,
     )
-    return _with_replay(found, timeline, work, launches, covers, unbroken(steps), budgets, charged, step_ms)
+    replayed = middle(unbroken(steps), launches, replay_events)
+    return _with_replay(found, timeline, work, launches, covers, replayed, budgets, charged, step_ms, seen)
 
 
 def _with_replay(
@@ -125,6 +144,7 @@ def _with_replay(
     budgets: list[Budget],
     charged: list[dict[str, int]],
     step_ms: float | None,
+    seen: Seen | None,
 ) -> Study:
     plain = clean_medians(budgets, charged)
     as_recorded = replay.build_loop(timeline, work, launches, covers, steps, None)
@@ -154,7 +174,9 @@ def _with_replay(
     rank = replace(found.rank, replay=info)
     link, source = host_link(found.rank.gpu)
     found = _replace(found, rank=rank, unprofiled=free, link_gbs=link, link_source=source)
-    found = _replace(found, cures=cures_of(loops, free, link), copy_gbs=pageable_rate(timeline, work))
+    wastes = find_wastes(seen) if seen is not None else {}
+    cures = {**cures_of(loops, free, link), **cures_of_wastes(loops, free, wastes)}
+    found = _replace(found, cures=cures, wastes=wastes, copy_gbs=pageable_rate(timeline, work))
     return _finish(found, unprofiled_budget(plain, free[1], len(budgets)), refused=None)
 
 

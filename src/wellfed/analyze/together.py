@@ -7,8 +7,10 @@ memory holds one timeline a process however many ranks there are.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from wellfed.analyze.collectives import CollectiveSeries
-from wellfed.analyze.comm_calls import collectives_of, comm_devices
+from wellfed.analyze.comm_calls import collectives_of, comm_devices, step_numbers
 from wellfed.analyze.links import LinkCurves, link_curves
 from wellfed.analyze.matching import match_ranks
 from wellfed.analyze.ranks import study_ranks
@@ -49,6 +51,33 @@ def series_of_timeline(timeline: Timeline) -> tuple[CollectiveSeries, ...]:
     if len(devices) < 2:
         return tuple(collectives_of(timeline, device) for device in devices)
     return tuple(collectives_of(timeline, device, rank=device) for device in devices)
+
+
+def of_steps(series: CollectiveSeries, ranks: Sequence[RankTrace]) -> CollectiveSeries:
+    """Those calls that belong to the steps that the ranks kept."""
+    names = [step.name for rank in ranks for step in rank.steps]
+    keep = np.isin(series.step, step_numbers(names))
+    columns = ("group", "op", "seq", "start", "end", "size", "step", "exposed")
+    return replace(series, **{name: getattr(series, name)[keep] for name in columns})
+
+
+def fold_warnings(of_ranks: Sequence[tuple[TraceWarning, ...]]) -> tuple[TraceWarning, ...]:
+    """Each kind of warning once, its counts added up; the sample is the first rank's."""
+    if len(of_ranks) < 2:
+        return tuple(w for one in of_ranks for w in one)
+    kinds: dict[tuple[str, str], list[TraceWarning]] = {}
+    for one in of_ranks:
+        for w in one:
+            kinds.setdefault((w.code, w.weakens), []).append(w)
+    return tuple(
+        replace(
+            same[0],
+            count=sum(w.count for w in same),
+            sample=same[0].sample
+            + (f" (and {len(same) - 1} more like it, on other ranks)" if len(same) > 1 else ""),
+        )
+        for same in kinds.values()
+    )
 
 
 def rank_told(timeline: Timeline) -> int | None:

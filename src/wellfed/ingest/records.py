@@ -26,6 +26,17 @@ def matches(head: bytes) -> bool:
     return head.startswith(MAGIC)
 
 
+def is_records(path: Path) -> bool:
+    """Whether a file is Parquet; False where it cannot be opened: its reader says why."""
+    if not path.is_file():
+        return False
+    try:
+        with path.open("rb") as file:
+            return matches(file.read(len(MAGIC)))
+    except OSError:
+        return False
+
+
 def read_records(path: Path) -> OpRecords:
     """The records of one file. Raises WellfedError when it can't be read or lacks a needed column."""
     parquet = _pyarrow("pyarrow.parquet")

@@ -12,6 +12,7 @@ from wellfed.model.ceiling import Ceiling
 from wellfed.model.change import Change
 from wellfed.model.errors import WellfedError
 from wellfed.model.machine import Machine
+from wellfed.model.ranks import RanksStudy, Stragglers
 from wellfed.model.trace import RankTrace, TraceWarning
 from wellfed.model.verdict import Verdict
 
@@ -33,7 +34,9 @@ class Headline(Value, frozen=True, kw_only=True):
 class Case(Value, frozen=True, kw_only=True):
     """`made_by` is the verb and version; `redacted` says whether hostnames, addresses, serials, UUIDs and
     environment values were taken out. `ignored` are findings that `wellfed.toml` sets aside, with its reason
-    in `message`. `workload` and `traffic` are filled by the planning verbs."""
+    in `message`. Of several ranks `together` is what their collectives say, `rank_verdicts` holds each rank's own
+    verdicts where `verdicts` has one for all, and `pipeline` is what records of a pipeline's operations say.
+    `workload` and `traffic` are filled by the planning verbs."""
 
     schema: int = SCHEMA
     made_by: str = ""
@@ -46,6 +49,9 @@ class Case(Value, frozen=True, kw_only=True):
     headline: Headline | None = None
     verdicts: tuple[Verdict, ...] = ()
     ignored: tuple[Verdict, ...] = ()
+    rank_verdicts: tuple[Verdict, ...] = ()
+    together: RanksStudy | None = None
+    pipeline: Stragglers | None = None
     changes: tuple[Change, ...] = ()
     workload: dict[str, Any] | None = None
     traffic: dict[str, Any] | None = None
@@ -60,7 +66,9 @@ class Case(Value, frozen=True, kw_only=True):
 
 def encode_case(case: Case) -> bytes:
     """The bytes of a case file: gzipped JSON, the same bytes for the same case."""
-    return gzip.compress(msgspec.json.encode(case, order="deterministic"), mtime=0)
+    # in two steps, since the encoder orders text keys only
+    plain = msgspec.to_builtins(case, str_keys=True, order="deterministic")
+    return gzip.compress(msgspec.json.encode(plain), mtime=0)
 
 
 def decode_case(data: bytes) -> Case:

@@ -42,7 +42,8 @@ class RanksWhatIf(Value, frozen=True, kw_only=True):
     `own_excess` is a rank's own work over the mean of it and its peers, less 1, and `own_score` by how many
     standard errors it exceeds the others' (both without ranks that have no peers). `cures` is the speed-up of the run
     when ranks spend less on their own work, by the code of the finding that says so; `links` the one when transfers
-    take no longer than their links need (None: no curve is known). `calls` were replayed. All empty, with `refused`
+    take no longer than their links need (None: no curve is known), `hidden` the one when no transfer is exposed
+    (waiting stays). `calls` were replayed. All empty, with `refused`
     saying why, when the calls don't make a replay."""
 
     calls: int = 0
@@ -58,6 +59,7 @@ class RanksWhatIf(Value, frozen=True, kw_only=True):
     own_score: dict[int, float] = {}
     cures: dict[str, float] = {}
     links: float | None = None
+    hidden: float = 1.0
     refused: str | None = None
 
 

@@ -337,7 +337,8 @@ def redact_case(case: Case) -> Case:
     """The case as it may be shown to others. A case that is redacted already comes back as it is."""
     if case.redacted:
         return case
-    return replace(msgspec.convert(redact_tree(msgspec.to_builtins(case)), Case), redacted=True)
+    public = redact_tree(msgspec.to_builtins(case, str_keys=True))
+    return replace(msgspec.convert(public, Case, str_keys=True), redacted=True)
 
 
 def redact_tree(tree: Any) -> Any:

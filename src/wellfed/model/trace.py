@@ -93,10 +93,49 @@ class Strip(Value, frozen=True, kw_only=True):
     lanes: dict[str, tuple[int, ...]]
 
 
+class OpRoof(Value, frozen=True, kw_only=True):
+    """Calls of one operator with the same arguments, under the roof: what they must do at least (per call), how fast
+    their kernels did it, and what the device could. Times in ns; of a step where there are steps, else of the whole
+    capture. `flops_per_call` is 0 where only bytes move. `roof_flops_per_s` and `of_roof_pct` are None when no ceiling
+    is known for the `precision`. `bound` is compute, memory, or latency (a kernel too short to be either).
+    `above_roof_ns` is the time that the roof would not need."""
+
+    op: str
+    shapes: str
+    family: str
+    precision: str | None = None
+    calls: float
+    kernel_ns: float
+    flops_per_call: float
+    bytes_per_call: float
+    flops_per_byte: float
+    achieved_flops_per_s: float
+    achieved_bytes_per_s: float
+    roof_flops_per_s: float | None = None
+    roof_ns: float | None = None
+    of_roof_pct: float | None = None
+    bound: str | None = None
+    above_roof_ns: float | None = None
+
+
+class Roofline(Value, frozen=True, kw_only=True):
+    """The operators of a rank under its roofs. `flops_per_s` by precision and `bytes_per_s` are the ceilings,
+    `source` where they are from; None: the GPU is not known. `covered_ns` of `kernel_ns` is the kernel time that has a
+    formula: the rest has no number. `rows` by time above the roof."""
+
+    flops_per_s: dict[str, float] = {}
+    bytes_per_s: float | None = None
+    source: str = ""
+    kernel_ns: float = 0.0
+    covered_ns: float = 0.0
+    rows: tuple[OpRoof, ...] = ()
+
+
 class RankTrace(Value, frozen=True, kw_only=True):
     """One rank and device. `budget` is None when the file holds no GPU event. `step_idle` has the causes of
     `step_budget.idle_ns`. `step_parts` has one row a step for pictures: name, span and parts in ns; `strip` is one of them in time.
-    `work` is what the steps had the device do."""
+    `work` is what the steps had the device do, `roofline` how near its operators are to what the device can (None: no
+    shapes were recorded)."""
 
     rank: int | None = None
     device: int | None = None
@@ -118,3 +157,4 @@ class RankTrace(Value, frozen=True, kw_only=True):
     replay: dict[str, Any] = {}
     work: StepWork | None = None
     strip: Strip | None = None
+    roofline: Roofline | None = None

@@ -1,0 +1,55 @@
+"""What one rank's flight recorder kept of its collectives: PyTorch's ring buffer, dumped when a job hangs."""
+
+from wellfed.model.base import Value
+from wellfed.model.trace import TraceWarning
+
+
+class Collective(Value, frozen=True, kw_only=True):
+    """One recorded call. `seq` counts the collectives of its group, `p2p_seq` its sends and receives; `op` is the
+    call without the library's name (`all_reduce`, `send 0->1`), `library` that name (`nccl`, `gloo`). `state` is
+    as dumped: `scheduled` (queued on a stream), `started`, `completed`; a library without start events never says
+    `started`. `retired` and not completed: it timed out. Times are ns since 1970, None when not known."""
+
+    record: int
+    pg: int
+    group: str
+    desc: str = ""
+    seq: int
+    p2p_seq: int = 0
+    op_id: int = 0
+    op: str
+    library: str = ""
+    state: str = ""
+    retired: bool = False
+    is_p2p: bool = False
+    inputs: tuple[tuple[int, ...], ...] = ()
+    outputs: tuple[tuple[int, ...], ...] = ()
+    dtypes: tuple[str, ...] = ()
+    created_ns: int | None = None
+    started_ns: int | None = None
+    completed_ns: int | None = None
+    timeout_ms: int | None = None
+    frames: tuple[str, ...] = ()
+    """`function at file:line`, the innermost first."""
+
+
+class GroupStatus(Value, frozen=True, kw_only=True):
+    """The last collective of a group that this rank queued, started and completed; None when not told."""
+
+    enqueued: int | None = None
+    started: int | None = None
+    completed: int | None = None
+
+
+class FlightDump(Value, frozen=True, kw_only=True):
+    """One rank's dump. `rank` is None when the file's name does not end in it (the dump itself does not hold it).
+    `members` maps a group's name to its ranks, `status` a group's number in this process (`Collective.pg`) to how
+    far it got. `entries` are in the order recorded; older ones have fallen out of the ring."""
+
+    source: str
+    rank: int | None = None
+    version: str = ""
+    members: dict[str, tuple[int, ...]] = {}
+    status: dict[int, GroupStatus] = {}
+    entries: tuple[Collective, ...] = ()
+    warnings: tuple[TraceWarning, ...] = ()
