@@ -17,11 +17,11 @@ import gzip
 import os
 import re
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from wellfed._version import __version__
 from wellfed.model import Case, Ceiling, Machine, Verdict, WellfedError, decode_case, encode_case
@@ -33,6 +33,12 @@ from wellfed.report.story import rank_name
 
 if TYPE_CHECKING:
     from wellfed.analyze import Each
+    from wellfed.analyze.collectives import CollectiveSeries
+    from wellfed.analyze.comm_knobs import Knob
+    from wellfed.ingest.workers import Executor
+    from wellfed.model import RankTrace, TraceWarning
+    from wellfed.model.ranks import Stragglers
+    from wellfed.model.timeline import Timeline
 
 __all__ = ["WellfedError", "check", "compare", "doctor", "inspect", "load", "measure", "save", "trace"]
 
@@ -45,6 +51,11 @@ MAX_PRICE = 1e6
 MIN_STEP_MS, MAX_STEP_MS = 1e-6, 1e9
 """A nanosecond, and eleven days."""
 MAX_BUDGET_S = 86_400.0
+_MANY_FILES, _REPLAY_OF_MANY = 8, 12_000
+"""Of more files than this the steps in the middle are replayed, so many device events of each: ranks of one job do the
+same work in every step, and a replay takes seconds for 100,000 events."""
+_WORTH_PROCESSES_BYTES = 32 << 20
+"""Starting processes takes as long as reading about this much."""
 _LIKELY = {"price": "2.5", "step-ms": "46.4", "budget": "15"}
 
 QUICK_S = 15.0
@@ -103,39 +114,220 @@ def trace(
     window: tuple[int, int | None] | None = None,
     step_ms: float | None = None,
     price: float | None = None,
+    network: str | None = None,
     each: "Each | None" = None,
+    processes: int | None = None,
+    executor: "Executor | None" = None,
 ) -> Case:
-    """Read traces, one file for each rank (or folders of them), and say what kept the GPUs waiting.
+    """Read traces, one file for each rank (or folders of them), and say what kept the GPUs waiting. A Parquet file of
+    a pipeline's operation records is read too.
 
     `ranks`, `steps` (first and last, counted from 0) and `window` (start and end in ns since each file's first
     event; end None: to the last) narrow the look; steps count within the window. `each` is told each timeline
     with the studies of its devices when they are done, one rank at a time: for an export, say. `step_ms` is the time of a step
     without the profiler, in milliseconds, when you know it; `price` is USD per GPU and hour (the catalogue's
-    dated price when None). A damaged file gives what is left in it, and a warning; one unreadable file among
+    dated price when None), `network` the link between nodes as the catalogue names it (`ib-ndr`). Large sets are read
+    in `processes` (as many as there are cores when None), one file a process at a time, or by `executor`: whatever has
+    `submit` as those of the standard library. A damaged file gives what is left in it, and a warning; one unreadable file among
     others is a finding; WellfedError is raised when no file can be read at all."""
-    from wellfed.analyze import analyze
-    from wellfed.analyze.window import cut
     from wellfed.check.headline import headline
-    from wellfed.check.trace import judge_trace, unreadable
-    from wellfed.ingest import read_timelines
+    from wellfed.ingest import find_traces
+    from wellfed.ingest.records import is_records
 
     _check_numbers(price=price, step_ms=step_ms)
-    files = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    failed: list[Verdict] = []
-    timelines = read_timelines(
-        files, ranks=ranks, unreadable=lambda path, error: failed.append(unreadable(path.name, error.message))
-    )
-    if window is not None:
-        timelines = (cut(timeline, *window) for timeline in timelines)
-    found = analyze(timelines, step_ms=step_ms, steps=steps, each=each)
-    if not found.studies:
+    _check_network(network)
+    files = find_traces([paths] if isinstance(paths, str | os.PathLike) else list(paths))
+    records = [path for path in files if is_records(path)]
+    read = Case()
+    verdicts: tuple[Verdict, ...] = ()
+    if len(records) < len(files):
+        traces = [path for path in files if path not in records]
+        events = _REPLAY_OF_MANY if len(traces) > _MANY_FILES else None
+        asked = _Asked(
+            None if ranks is None else tuple(ranks), steps, window, step_ms, price, len(traces) > 1, events
+        )
+        looks, failed = _looks(traces, asked, each, processes, executor)
+        read, verdicts = _gathered(looks, failed, asked, network)
+    if records:
+        pipeline, more = _pipeline(records, price)
+        read, verdicts = replace(read, pipeline=pipeline), (*verdicts, *more)
+    judged = _judged("trace", replace(read, made_at=_now()), verdicts, None)
+    return replace(judged, headline=headline(judged))
+
+
+class _Asked(NamedTuple):
+    """What of a file is wanted."""
+
+    ranks: tuple[int, ...] | None
+    steps: tuple[int, int] | None
+    window: tuple[int, int | None] | None
+    step_ms: float | None
+    price: float | None
+    many: bool
+    replay_events: int | None
+
+
+class _Look(NamedTuple):
+    """What stays of one timeline once it is studied. `told` is the rank that the file itself tells."""
+
+    source: str
+    told: int | None
+    ranks: "tuple[RankTrace, ...]"
+    warnings: "tuple[TraceWarning, ...]"
+    verdicts: tuple[Verdict, ...]
+    series: "tuple[CollectiveSeries, ...]"
+
+
+def _look(path: Path, asked: _Asked, each: "Each | None" = None) -> list[_Look] | WellfedError:
+    """One file read, studied and judged; the error if nothing in it can be read."""
+    from wellfed.analyze import analyze
+    from wellfed.analyze.together import of_steps, rank_told, series_of_timeline
+    from wellfed.analyze.window import cut
+    from wellfed.check.trace import judge_study, with_knobs
+    from wellfed.ingest import read_file
+
+    try:
+        timelines = read_file(path)
+    except WellfedError as error:
+        return error
+    looks: list[_Look] = []
+    while timelines:
+        timeline = timelines.pop(0)
+        told = rank_told(timeline)
+        if asked.ranks is not None and timeline.rank not in asked.ranks and not (asked.many and told is None):
+            continue
+        if asked.window is not None:
+            timeline = cut(timeline, *asked.window)
+        found = analyze(
+            [timeline], step_ms=asked.step_ms, steps=asked.steps, each=each, replay_events=asked.replay_events
+        )
+        series = series_of_timeline(timeline)
+        if asked.steps is not None:
+            series = tuple(of_steps(one, found.ranks) for one in series)
+        verdicts = tuple(
+            with_knobs(verdict, _knobs(timeline, study.rank, series), _step_ns(study.rank))
+            if verdict.code == "T210" and verdict.verdict == "finding"
+            else verdict
+            for study in found.studies
+            for verdict in judge_study(study, price=asked.price)
+        )
+        rank = told if asked.many else timeline.rank
+        looks.append(_Look(timeline.source, rank, found.ranks, found.warnings, verdicts, series))
+        del timeline
+    return looks
+
+
+def _step_ns(rank: "RankTrace") -> int:
+    return rank.step_budget.span_ns if rank.step_budget is not None else 0
+
+
+def _knobs(
+    timeline: "Timeline", rank: "RankTrace", series: "Sequence[CollectiveSeries]"
+) -> "tuple[Knob, ...]":
+    """The settings of DDP and FSDP that would save something on this device."""
+    from wellfed.analyze.comm_calls import comm_devices
+    from wellfed.analyze.comm_knobs import comm_knobs
+
+    of = dict(zip(comm_devices(timeline), series, strict=True))
+    if rank.device is None or rank.device not in of:
+        return ()
+    return comm_knobs(timeline, rank.device, of[rank.device], _step_ns(rank))
+
+
+def _looks(
+    files: Sequence[Path],
+    asked: _Asked,
+    each: "Each | None",
+    processes: int | None,
+    executor: "Executor | None",
+) -> tuple[list[_Look], list[Verdict]]:
+    """All files, in order, and verdicts of those that cannot be read. Raises WellfedError when none can."""
+    from wellfed.check.trace import unreadable
+    from wellfed.ingest.workers import how_many, map_files
+
+    small = sum(path.stat().st_size for path in files if path.is_file()) < _WORTH_PROCESSES_BYTES
+    if each is not None:
+        found: Iterator[list[_Look] | WellfedError] = (_look(path, asked, each) for path in files)
+    else:
+        number = processes or (1 if small else how_many(len(files)))
+        found = map_files(_look, files, asked, processes=number, executor=executor)
+    looks: list[_Look] = []
+    failed: list[tuple[Path, WellfedError]] = []
+    for path, look in zip(files, found, strict=True):
+        if isinstance(look, WellfedError):
+            failed.append((path, look))
+        else:
+            looks += look
+    if len(failed) == len(files):
+        raise failed[-1][1]
+    return looks, [unreadable(path.name, error.message) for path, error in failed]
+
+
+def _gathered(
+    looks: Sequence[_Look], failed: Sequence[Verdict], asked: _Asked, network: str | None
+) -> tuple[Case, tuple[Verdict, ...]]:
+    """The case of all looks, unjudged, and its verdicts: each rank's own and those of all together."""
+    from wellfed.analyze.together import fold_warnings, rank_numbers, ranks_found
+    from wellfed.check.trace import judge_ranks, saves_of
+    from wellfed.model.verdict import worth
+
+    numbers, doubts = rank_numbers([look.told for look in looks], [look.source for look in looks])
+    kept = [
+        _numbered(look, number)
+        for look, number in zip(looks, numbers, strict=True)
+        if asked.ranks is None or number in asked.ranks
+    ]
+    if not kept:
         raise WellfedError(
             "none of the traces is of the ranks asked for", hint="leave --rank out to see which there are"
         )
-    verdicts = (*judge_trace(found, price=price), *failed)
-    read = Case(made_at=_now(), ranks=found.ranks, warnings=found.warnings)
-    judged = _judged("trace", read, verdicts, None)
-    return replace(judged, headline=headline(judged))
+    kept.sort(key=lambda look: (look.ranks[0].rank is None, look.ranks[0].rank or 0))
+    ranks = tuple(rank for look in kept for rank in look.ranks)
+    verdicts = tuple(sorted((v for look in kept for v in look.verdicts), key=worth))
+    warnings = (*doubts, *fold_warnings([look.warnings for look in kept]))
+    series = [one for look in kept for one in look.series]
+    if len(ranks) < 2:
+        return Case(ranks=ranks, warnings=warnings), (*verdicts, *failed)
+    found = ranks_found(ranks, series, saves=saves_of(verdicts, ranks), network=network)
+    judged = judge_ranks(verdicts, found, price=asked.price)
+    case = Case(ranks=ranks, warnings=warnings, rank_verdicts=verdicts, together=found.study)
+    return case, (*judged, *failed)
+
+
+def _numbered(look: _Look, rank: int | None) -> _Look:
+    """The look with another rank. Series that stand for several devices keep their numbers."""
+    if rank is None:
+        return look
+    alone = len(look.series) == 1
+
+    def placed(verdict: Verdict) -> Verdict:
+        rest = {key: value for key, value in verdict.where.items() if key != "rank"}
+        return replace(verdict, where={"rank": rank, **rest})
+
+    return look._replace(
+        ranks=tuple(replace(one, rank=rank) for one in look.ranks),
+        verdicts=tuple(map(placed, look.verdicts)),
+        series=tuple(replace(one, rank=rank) for one in look.series) if alone else look.series,
+    )
+
+
+def _pipeline(records: Sequence[Path], price: float | None) -> "tuple[Stragglers, tuple[Verdict, ...]]":
+    from wellfed.analyze.straggler import study_stragglers
+    from wellfed.check.trace.records import judge_records
+    from wellfed.ingest.records import read_records
+
+    if len(records) > 1:
+        raise WellfedError("several files of operation records", hint=f"wellfed trace {records[0]}")
+    found = study_stragglers(read_records(records[0]))
+    return found, judge_records(found, source=records[0].name, price=price)
+
+
+def _check_network(name: str | None) -> None:
+    from wellfed import catalog
+
+    if name is not None and catalog.link(name) is None:
+        known = ", ".join(link.key for link in catalog.links() if link.family in ("infiniband", "ethernet"))
+        raise WellfedError(f"no link `{name}` in the catalogue", hint=f"one of: {known}")
 
 
 def compare(a: PathLike, b: PathLike, *, price: float | None = None) -> Comparison:
@@ -236,7 +428,9 @@ def doctor(
         machine, ceilings = _measured(machine, budget_s, say)
     say("judging")
     verdicts = judge_machine(machine, ceilings=ceilings, intent=intent)
-    whole = replace(looked, machine=machine, ceilings=ceilings, ranks=read.ranks, warnings=read.warnings)
+    whole = replace(
+        read, made_at=looked.made_at, machine=machine, ceilings=ceilings, verdicts=(), headline=None
+    )
     judged = _judged("doctor", whole, (*read.verdicts, *verdicts), ignore)
     return replace(judged, headline=headline(judged))
 

@@ -25,8 +25,10 @@ def headline(case: Case) -> Headline:
 
 
 def _nothing_found(case: Case) -> str:
-    if case.ranks:
-        return "nothing found that starves this work" + (" or this machine" if case.machine else "")
+    if case.ranks or case.pipeline:
+        several = len({(r.rank, r.device) for r in case.ranks})
+        of = f" on any of {several} ranks" if several > 1 else ""
+        return f"nothing found that starves this work{of}" + (" or this machine" if case.machine else "")
     if case.machine is not None and not case.machine.gpus:
         return "no GPU seen, and nothing found that would starve one"
     return "nothing found that starves this machine"

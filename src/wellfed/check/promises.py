@@ -39,7 +39,7 @@ def with_promises(
 def _of(case: Case, rank: RankTrace) -> list[Verdict]:
     return [
         verdict
-        for verdict in case.verdicts
+        for verdict in (case.rank_verdicts or case.verdicts)
         if verdict.layer == "trace"
         and verdict.where.get("rank") == rank.rank
         and verdict.where.get("device") == rank.device

@@ -35,7 +35,7 @@ class Export:
         self._write(self._writer.rank(timeline, studies))
 
     def finish(self, case: "Case") -> None:
-        self._write(self._writer.findings(case.verdicts))
+        self._write(self._writer.findings(case.rank_verdicts or case.verdicts))
         self._write([self._writer.tail()])
         if self._writer.left_out:
             note(

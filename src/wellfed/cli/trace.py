@@ -26,6 +26,8 @@ from wellfed.cli.events import exporting
 @click.option(
     "--price", type=click.FloatRange(min=0), help="USD per GPU and hour, for the cost of a finding."
 )
+@click.option("--network", metavar="NAME", help="Link between nodes, to judge its speed: ib-ndr, eth-400...")
+@click.option("--ray", metavar="ADDRESS", help="Read the files on this Ray cluster, one task each.")
 @fail_on_option("never")
 @output_options("text", "json", "md", "html", perfetto=True)
 def command(
@@ -35,13 +37,21 @@ def command(
     window: str | None,
     step_ms: float | None,
     price: float | None,
+    network: str | None,
+    ray: str | None,
     fail_on: str,
     output: Output,
 ) -> None:
     """Read profiler traces (PyTorch's, .json .gz .zst; files, folders or globs): where each GPU's time went,
-    to the nanosecond, why it was idle, and what curing each cause is worth in the step nobody recorded."""
+    to the nanosecond, why it was idle, and what curing each cause is worth in the step nobody recorded. Of several
+    ranks: who holds the others up. Parquet files of a pipeline's operation records are read too."""
     from wellfed import api
+    from wellfed.ingest.workers import ray_executor
 
+    if ray and any(
+        path.name.lower().endswith((".perfetto.json", ".perfetto.json.gz")) for path in output.files
+    ):
+        raise click.UsageError("--ray and an export for Perfetto don't go together")
     with exporting(output) as export:
         case = api.trace(
             list(paths),
@@ -50,6 +60,8 @@ def command(
             window=_window(window),
             step_ms=step_ms,
             price=price,
+            network=network,
+            executor=ray_executor(ray) if ray else None,
             each=export.each if export else None,
         )
         if export:

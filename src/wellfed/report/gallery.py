@@ -12,6 +12,7 @@ CHARTS: dict[str, Callable[[Case], Chart | None]] = {
     "idle": trace_charts.idle_over_steps,
     "strip": trace_charts.overlap_strip,
     "ranks": charts.rank_heat,
+    "waits": trace_charts.waits_of_ranks,
     "kernels": charts.kernel_list,
     "ceilings": charts.ceilings_of_peak,
     "layers": charts.verdicts_by_layer,

@@ -13,10 +13,13 @@ Kind = Literal["doctor", "check", "trace", "measure", "inspect"]
 KEYS: dict[Kind, tuple[str, ...]] = {
     "doctor": (
         "schema", "verdicts", "counts", "headline", "machine", "ceilings", "ranks", "warnings", "ignored",
-        "made_by", "made_at", "redacted",
+        "together", "pipeline", "rank_verdicts", "made_by", "made_at", "redacted",
     ),
     "check": ("schema", "verdicts", "counts", "headline", "ignored"),
-    "trace": ("schema", "verdicts", "counts", "headline", "warnings", "ranks", "ignored"),
+    "trace": (
+        "schema", "verdicts", "counts", "headline", "warnings", "ranks", "ignored",
+        "together", "pipeline", "rank_verdicts",
+    ),
     "measure": ("schema", "ceilings"),
     "inspect": ("schema", "machine"),
 }  # fmt: skip
@@ -35,6 +38,9 @@ def render(case: Case, *, kind: Kind = "doctor", raw: bool = False) -> bytes:
         "ranks": case.ranks,
         "warnings": case.warnings,
         "ignored": case.ignored,
+        "together": case.together,
+        "pipeline": case.pipeline,
+        "rank_verdicts": case.rank_verdicts,
         "made_by": case.made_by,
         "made_at": case.made_at,
         "redacted": case.redacted,
@@ -45,9 +51,9 @@ def render(case: Case, *, kind: Kind = "doctor", raw: bool = False) -> bytes:
 
 def _encode(value: Any) -> bytes:
     try:
-        return msgspec.json.encode(value, order="deterministic")
+        return msgspec.json.encode(msgspec.to_builtins(value, str_keys=True, order="deterministic"))
     except UnicodeEncodeError:  # half a surrogate pair, from a file that was not UTF-8
-        return msgspec.json.encode(_mended(msgspec.to_builtins(value, order="deterministic")))
+        return msgspec.json.encode(_mended(msgspec.to_builtins(value, str_keys=True, order="deterministic")))
 
 
 def _mended(value: Any) -> Any:

@@ -138,7 +138,34 @@ def ranks(case: Case, pictures: Pictures) -> Safe:
     listing = details(
         "The same as a table", table(header, rows, align="lrrrrrl", label="Ranks"), opened=not picture
     )
-    return join((tag("h2", "Ranks"), picture, listing))
+    lines = tag("ul", *(tag("li", prose(line)) for line in story.together_lines(case)))
+    return join((tag("h2", "Ranks"), picture, listing, lines, figure(case, pictures, "waits"), _waits(case)))
+
+
+def _waits(case: Case) -> Safe:
+    """How long each rank waits in collectives, and what for."""
+    together = case.together
+    if together is None or not together.matched:
+        return NOTHING
+    longest = max((w.comm_ns for w in together.waits), default=0)
+    factor, unit, digits = words.column_scale(max(longest, 1))
+    rows: list[tuple[Child, ...]] = [
+        (
+            str(w.rank), f"{w.comm_ns / factor:,.{digits}f}", f"{w.wait_ns / factor:,.{digits}f}",
+            f"{w.transfer_ns / factor:,.{digits}f}", words.percent(w.last),
+            "" if w.own_excess is None else f"{w.own_excess:+.1%}",
+        )
+        for w in together.waits[:MAX_ROWS]
+    ]  # fmt: skip
+    header = (
+        "rank",
+        f"in collectives, {unit}",
+        "waiting",
+        "transfer",
+        "came last",
+        "own work above the mean",
+    )
+    return details("Waiting of each rank", table(header, rows, align="rrrrrr", label="Waiting of ranks"))
 
 
 # --- findings ------------------------------------------------------------------------------------------

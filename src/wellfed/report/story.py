@@ -160,6 +160,29 @@ def top_cause(rank: RankTrace) -> str:
     return words.clean(max(idle, key=lambda name: idle[name], default=""))
 
 
+def together_lines(case: Case) -> list[str]:
+    """What the ranks say together, in a few sentences; none where their collectives were not compared."""
+    together = case.together
+    if together is None:
+        return []
+    how = {"sequence": "number", "order": "order", "end": "coinciding end"}
+    by = ", ".join(f"{n:,} by {how.get(k, k)}" for k, n in together.matched_by.items())
+    lines = [
+        f"{words.plural(len(together.ranks), 'rank')}: {together.matched:,} of {together.calls:,} collectives matched"
+        + (f" ({by})" if by else "")
+    ]
+    if together.matched:
+        left = max((clock.residual_ns for clock in together.clocks), default=0.0)
+        lines.append(
+            f"waiting for each other is {words.percent(together.wait_share)} of the communication and "
+            f"{words.percent(together.cost_share)} of the time; clocks agree to {words.duration(left)}"
+        )
+    if together.what_if.refused is None and together.what_if.calls:
+        lines.append(f"with equal ranks the run would be {words.ratio(together.what_if.slowdown)} as fast")
+    lines += list(together.notes[:3])
+    return [words.clean(line) for line in lines]
+
+
 # --- verdicts ------------------------------------------------------------------------------------------
 
 

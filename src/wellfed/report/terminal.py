@@ -124,7 +124,10 @@ def _ranks(case: Case, width: int) -> list[Line]:
     align = "".join("lrrrrrl"[at] for at in keep)
     more = len(case.ranks) - MAX_RANKS
     note = "rank/device, shares of its step" + (f"; {more:,} more in the JSON" if more > 0 else "")
-    return [*_heading("Ranks", note, width), *columns(rows, width, align=align, flexible=len(keep) - 1)]
+    lines = [*_heading("Ranks", note, width), *columns(rows, width, align=align, flexible=len(keep) - 1)]
+    for line in story.together_lines(case):
+        lines += flow(prose(line), width, first=_pad(2), rest=4)
+    return lines
 
 
 def _kernels(case: Case, width: int) -> list[Line]:

@@ -311,6 +311,17 @@ def wait_heat(
     )
 
 
+def waits_of_ranks(case: Case) -> Chart | None:
+    """The waiting of the case's ranks in its steps. None where ranks or steps are few, or too many were seen."""
+    together = case.together
+    if together is None:
+        return None
+    told = [step for step in together.steps if step.by_rank]
+    if len(told) < 2:
+        return None
+    return wait_heat(together.ranks, [step.step for step in told], [step.by_rank for step in told])
+
+
 def _mean(waits: Iterable[int | None]) -> float | None:
     """Of those that are there."""
     found = [wait for wait in waits if wait is not None and wait >= 0]

@@ -268,8 +268,14 @@ def gain_phrase(gain: Gain | None) -> str | None:
 
 
 def where_phrase(where: Mapping[str, Any]) -> str:
-    """`rank 0, device 0`."""
-    return ", ".join(f"{clean(key)} {clean(value)}" for key, value in where.items() if value is not None)
+    """`rank 0, device 0`; `ranks 0-63` for many."""
+
+    def said(value: Any) -> str:
+        if isinstance(value, list | tuple) and all(type(item) is int for item in value):
+            return shorten(id_ranges(value), 60)
+        return clean(value)
+
+    return ", ".join(f"{clean(key)} {said(value)}" for key, value in where.items() if value is not None)
 
 
 # --- values whose unit is in their name ----------------------------------------------------------------

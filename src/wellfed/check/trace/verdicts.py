@@ -6,6 +6,7 @@ from typing import Any
 from wellfed import catalog
 from wellfed.analyze import Study
 from wellfed.analyze.cures import Cured
+from wellfed.analyze.together import RanksFound
 from wellfed.check.manual import Manual
 from wellfed.model import Cost, Evidence, Gain, Verdict
 from wellfed.model.base import replace
@@ -201,18 +202,35 @@ def placed(verdict: Verdict, page: Manual, study: Study, price: float | None) ->
     )
 
 
+def priced_run(verdict: Verdict, found: RanksFound, price: float | None) -> Verdict:
+    """The verdict of a rule over all ranks, its cost in money on every GPU."""
+    cost = verdict.cost
+    if cost is None or cost.value is None:
+        return verdict
+    rate, why = _rate(next((r.gpu for r in found.ranks if r.gpu), None), price)
+    if rate is None or not found.step_ns or cost.unit != "ms/step":
+        why = why if rate is None else "no step time to put it in relation to"
+        return replace(verdict, cost=replace(cost, why=why))
+    usd = round(cost.value * 1e6 / found.step_ns * rate * 24 * cost.gpus, 2)
+    return replace(verdict, cost=replace(cost, usd_per_day=usd, price_usd_gpu_h=rate, why=why))
+
+
+def _rate(gpu: str | None, price: float | None) -> tuple[float | None, str | None]:
+    """USD per GPU and hour, and where it is from or why there is none."""
+    if price is not None:
+        return price, None
+    spec = catalog.find_gpu(name=gpu) if gpu else None
+    known = catalog.price(spec.key) if spec is not None else None
+    if known is None:
+        return None, "no price known for this GPU: give one with --price"
+    return known.usd_gpu_h, f"catalogue price of {known.date}"
+
+
 def priced(verdict: Verdict, study: Study, price: float | None) -> Cost | None:
     cost = verdict.cost
     if cost is None or cost.value is None:
         return cost
-    rate, why = price, None
-    if rate is None:
-        spec = catalog.find_gpu(name=study.rank.gpu) if study.rank.gpu else None
-        known = catalog.price(spec.key) if spec is not None else None
-        if known is None:
-            why = "no price known for this GPU: give one with --price"
-        else:
-            rate, why = known.usd_gpu_h, f"catalogue price of {known.date}"
+    rate, why = _rate(study.rank.gpu, price)
     budget = study.rank.step_budget
     if rate is None or budget is None or not budget.span_ns or cost.unit != "ms/step":
         return replace(cost, why=why or "no step time to put it in relation to")
