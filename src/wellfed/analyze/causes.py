@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from wellfed.analyze.budget import Work
+from wellfed.analyze.cpu_comm import waits_for_cpu
 from wellfed.analyze.intervals import (
     EMPTY,
     Intervals,
@@ -23,6 +24,7 @@ from wellfed.analyze.intervals import (
     union,
 )
 from wellfed.analyze.launches import Launches
+from wellfed.analyze.saves import find_saves
 from wellfed.model.timeline import I64, Cat, Mask, Timeline
 
 CAUSES = (
@@ -70,10 +72,15 @@ _RELEASE = re.compile(
 )
 """Releases of memory wait for the device to be done with it."""
 _COMPILE = re.compile(
-    r"^(?:cuModuleLoad|cuLibraryLoad|cuModuleGetFunction|cuLibraryGetKernel|cuLinkComplete|hipModuleLoad|nvrtc|hiprtc)"
+    r"^(?:cuModuleLoad|cuLibraryLoad|cuModuleGetFunction|cuLibraryGetKernel|cuLink|cudaLibraryLoad|hipModuleLoad|nvrtc|hiprtc)"
+    r"|\(dynamo_timed\)$|^(?:jit_)?(?:backend_compile|XlaCompile|XlaModule.*compile)"
     r"|torch/_inductor/(?:compile_fx|codecache|async_compile).*|torch/_dynamo/convert_frame\.py.*|triton/compiler/compiler\.py.*: compile"
-    r"|^(?:TorchDynamo|Inductor|_compile\.compile_inner|compile_fx|backend_compile)"
+    r"|^(?:Inductor|_compile\.compile_inner|compile_fx)"
 )
+_LOADING = re.compile(r"(?i)lazy function loading|module loading")
+"""What the recorder calls overhead, and is the driver's loading of code."""
+_QUEUE_FULL = re.compile(r"(?i)command buffer full")
+"""Called overhead too: the host waits for room in a queue that the device has not emptied. Nothing of the profiler's."""
 SYNC_CALL = re.compile(
     r"^(?:cuda|hip)(?:StreamSynchronize|DeviceSynchronize|EventSynchronize|MemcpyWithStream|Memcpy|MemcpyDtoH|Memset)$"
     r"|^cu(?:StreamSynchronize|CtxSynchronize|EventSynchronize)$|^hipMemcpy(?:WithStream)?$|^cu[dD]aMemcpy$"
@@ -96,18 +103,25 @@ class Covers:
         note = host & (
             (timeline.cat == Cat.ANNOTATION) | (timeline.cat == Cat.PYTHON) | (timeline.cat == Cat.OP)
         )
-        ranges["profiler-overhead"] = _of(timeline, timeline.cat == Cat.OVERHEAD)
-        silent = _silence(timeline, host & ~(timeline.cat == Cat.OVERHEAD))
+        overhead = timeline.cat == Cat.OVERHEAD
+        loading = overhead & _named(timeline, _LOADING)
+        ranges["profiler-overhead"] = _of(timeline, overhead & ~loading & ~_named(timeline, _QUEUE_FULL))
+        silent = _silence(timeline, host & ~overhead)
         loads = _named(timeline, _DATA)
         ranges["data-wait"] = _both(
             _of(timeline, note & loads), _fetched_elsewhere(timeline, loads & ~host, silent)
         )
-        ranges["checkpoint-stall"] = _of(timeline, note & _named(timeline, _CHECKPOINT))
+        to_host = np.array([TO_HOST.search(n) is not None for n in timeline.names] or [False])
+        self.saves = find_saves(timeline, work, launches, to_host)
+        ranges["checkpoint-stall"] = _both(
+            _of(timeline, note & _named(timeline, _CHECKPOINT)), self.saves.stretches
+        )
+        ranges["dependency-wait"] = waits_for_cpu(timeline, launches)
         ranges["host-stall"] = silent
         ranges["allocator-churn"] = _of(
             timeline, call & _named(timeline, _ALLOC) & ~_named(timeline, _NOT_ALLOC)
         )
-        ranges["compile-stall"] = _of(timeline, (call | note) & _named(timeline, _COMPILE))
+        ranges["compile-stall"] = _of(timeline, (call | note) & _named(timeline, _COMPILE) | loading)
         self.sync = call & _named(timeline, SYNC_CALL)
         self.release = call & _named(timeline, _RELEASE)
         self.staged_name = np.array(
@@ -131,11 +145,18 @@ class Covers:
             low, high = timeline.window.start_ns, timeline.window.end_ns
             self.disjoint = {cause: clip(found, low, high) for cause, found in self.disjoint.items()}
 
+    def saving(self, timeline: Timeline, rows: I64) -> Mask:
+        """Which calls lie in a save."""
+        found = self.saves.stretches
+        inside = covered(found, timeline.end[rows]) - covered(found, timeline.ts[rows])
+        return np.asarray(inside >= np.maximum(timeline.dur[rows], 1))
+
     def waits(self, timeline: Timeline, work: Work) -> tuple[I64, I64]:
         """When each wait of the host for a busy device ended, in order, and for how long it was. A wait inside
         a longer one (a copy that synchronises) is counted once."""
         if self._waits is None:
             rows = np.flatnonzero(self.sync)
+            rows = rows[~self.saving(timeline, rows)]
             s0, s1 = timeline.ts[rows], timeline.ts[rows] + timeline.dur[rows]
             waited = overlap(work.busy(), s0, s1)
             outer = np.maximum.accumulate(s1)

@@ -26,12 +26,14 @@ DEFAULT_LINK_GBS = 25.0
 
 @dataclass(frozen=True, kw_only=True)
 class Cured:
-    """One cure replayed at the three points: step times in ns before and after, and what then limits."""
+    """One cure replayed at the three points: step times in ns before and after, and what then limits. `launching` is
+    the idle time of a step (ns) that is then still owed to dispatch, launch calls and the way to the device."""
 
     name: str
     before: tuple[float, float, float]
     after: tuple[float, float, float]
     next: str
+    launching: float = 0.0
 
 
 def cures_of(loops: list[Loop], free: tuple[Replayed, ...], link_gbs: float) -> dict[str, Cured]:
@@ -47,6 +49,11 @@ def cures_of(loops: list[Loop], free: tuple[Replayed, ...], link_gbs: float) -> 
         ),
     }
     for cause in HOST_CAUSES[1:]:
+        if cause == "checkpoint-stall":
+            edits[cause] = lambda x, p: replay.saved_aside(
+                x, bytes_per_s=link_gbs * 1e9 * LINK_SHARE[p] if p != "high" else float("inf")
+            )
+            continue
         edits[cause] = lambda x, _, cause=cause: replay.without(x, cause)  # type: ignore[misc]
     cures: dict[str, Cured] = {}
     middle = loops[1]
@@ -59,6 +66,7 @@ def cures_of(loops: list[Loop], free: tuple[Replayed, ...], link_gbs: float) -> 
             before=(free[0].step_ns, free[1].step_ns, free[2].step_ns),
             after=(after[0].step_ns, after[1].step_ns, after[2].step_ns),
             next=_limit(after[1], edit(middle, "expected"), name),
+            launching=launching(after[1]),
         )
     return cures
 
@@ -83,13 +91,20 @@ def _edited(
         before=(free[0].step_ns, free[1].step_ns, free[2].step_ns),
         after=(after[0].step_ns, after[1].step_ns, after[2].step_ns),
         next=_limit(after[1], loop[1], name),
+        launching=launching(after[1]),
     )
+
+
+def launching(replayed: Replayed) -> float:
+    """Idle time of a step, in ns, in which the host was launching, or a launch was on its way."""
+    return sum(replayed.idle[c] for c in ("launch-bound", "launch-call", "launch-latency"))
 
 
 def _there(loop: Loop, name: str) -> bool:
     if name in HOST_CAUSES:
         releases = name == "allocator-churn" and bool(loop.release)
-        return releases or any(loop.spent[name]) or any(loop.spent_tail[name])
+        saves = name == "checkpoint-stall" and bool(loop.saving)
+        return releases or saves or any(loop.spent[name]) or any(loop.spent_tail[name])
     if name == "host-sync":
         return any(loop.is_sync)
     if name.startswith("pageable-copy"):

@@ -29,8 +29,16 @@ DISPATCH_NS = 50_000
 """Host time between two events longer than this is not dispatch: the profiler has no part in it."""
 QUEUE_DEPTH = 256
 """A plain launch is held up by a full queue only when at least this many launches are outstanding."""
-HOST_CAUSES = ("data-wait", "checkpoint-stall", "host-stall", "allocator-churn", "compile-stall")
-"""What the host can spend its time in besides dispatch, in the order of charging."""
+HOST_CAUSES = (
+    "data-wait",
+    "checkpoint-stall",
+    "dependency-wait",
+    "host-stall",
+    "allocator-churn",
+    "compile-stall",
+)
+"""What the host can spend its time in besides dispatch, in the order of charging. `dependency-wait` of the host is a
+wait for a collective on the CPU."""
 MAX_EVENTS = 120_000
 _WAIT_CALL = re.compile(r"^(?:cuda|hip|cu)StreamWaitEvent")
 
@@ -77,6 +85,8 @@ class Loop:
     the host's action before them."""
     release: set[int] = field(default_factory=set)
     """Actions that give memory back, and wait for the device if it is not done."""
+    saving: set[int] = field(default_factory=set)
+    """Actions that copy state to the host for a checkpoint, or wait for that."""
     paced: dict[int, tuple[float, float]] = field(default_factory=dict)
     """Actions before which the host took a batch from a loader that has a pace of its own: the time since the
     batch before, and the host time from this batch to the action. `paced_tail` is the same of a step's tail."""
@@ -396,7 +406,9 @@ class _Builder:
         cat = t.cat[work.rows[events]]
         to_host = np.array([TO_HOST.search(x) is not None for x in t.names] or [False])[work.name[events]]
         to_host &= cat == Cat.MEMCPY
-        fetching = set(launches.row[events[to_host]].tolist())
+        saving = set(np.flatnonzero(self.covers.saving(t, rows)).tolist())
+        fetching = set(launches.row[events[to_host]].tolist()) - set(rows[list(saving)].tolist())
+        page &= ~np.isin(launches.row[events], rows[list(saving)])
         loop = Loop(
             free=host.free,
             call=host.call,
@@ -407,6 +419,7 @@ class _Builder:
             spent_tail=host.spent_tail,
             side=set(np.flatnonzero(np.isin(t.thread[rows], list(launches.side))).tolist()),
             release=set(np.flatnonzero(self.covers.release[rows]).tolist()),
+            saving=saving,
             paced=host.paced,
             paced_tail=host.paced_tail,
             step_at=host.step_at,
@@ -592,7 +605,14 @@ def _run(
                 if target >= 0:
                     back = ends[target] + loop.back[i]
                     if back > host:
-                        since["allocator-churn" if i in loop.release else "host-sync"] += back - host
+                        waited = (
+                            "allocator-churn"
+                            if i in loop.release
+                            else "checkpoint-stall"
+                            if i in loop.saving
+                            else "host-sync"
+                        )
+                        since[waited] += back - host
                         host = back
                 if i in loop.release:
                     since["allocator-churn"] += loop.call[i]
@@ -656,6 +676,8 @@ def without(loop: Loop, cause: str, *, residual_ns: float = 0.0) -> Loop:
     keep = [min(s, residual_ns) for s in spent]
     keep_tail = [min(s, residual_ns) for s in spent_tail]
     gone = loop.release if cause == "allocator-churn" else set()
+    if cause == "checkpoint-stall":
+        gone = {i for i in loop.saving if loop.is_sync[i]}
     return replace(
         loop,
         free=[f - s + k for f, s, k in zip(loop.free, spent, keep, strict=True)],
@@ -669,12 +691,28 @@ def without(loop: Loop, cause: str, *, residual_ns: float = 0.0) -> Loop:
     )
 
 
+def saved_aside(loop: Loop, *, bytes_per_s: float) -> Loop:
+    """Checkpoints written by another thread: what is left is a copy of the state to pinned memory, at `bytes_per_s`,
+    that the host does not wait for. `inf`: no checkpoint."""
+    cured = without(loop, "checkpoint-stall")
+    duration = list(cured.duration)
+    for j, action in enumerate(cured.action_of_event):
+        if action in cured.saving and not cured.is_kernel[j]:
+            duration[j] = min(duration[j], max(cured.bytes[j], 0) / bytes_per_s * 1e9)
+    return replace(
+        cured,
+        duration=duration,
+        waits=[-1 if i in cured.saving else w for i, w in enumerate(cured.waits)],
+    )
+
+
 def without_syncs(loop: Loop) -> Loop:
     """The host never asks for a result: neither the wait nor the copy that fetches it is there. Copies to the
     device stay, and so does the wait that belongs to one from pageable memory: pinning it is another cure."""
     n = len(loop.free)
     staging = {a for a, p in zip(loop.action_of_event, loop.pageable, strict=True) if p and not loop.fetch[a]}
-    asks = [loop.is_sync[i] and not (i in staging or i - 1 in staging) for i in range(n)]
+    kept = staging | loop.saving
+    asks = [loop.is_sync[i] and not (i in kept or i - 1 in staging) for i in range(n)]
     gone = [asks[i] or (loop.fetch[i] and i + 1 < n and asks[i + 1]) for i in range(n)]
     of_gone = [gone[a] and loop.fetch[a] for a in loop.action_of_event]
     return replace(

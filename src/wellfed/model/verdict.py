@@ -78,9 +78,15 @@ class Verdict(Value, frozen=True, kw_only=True):
     sources: tuple[str, ...] = ()
 
 
-def worth(verdict: Verdict) -> tuple[float, float, float]:
+def worth(verdict: Verdict) -> tuple[float, float, float, float]:
     """Sort key, best first: findings before what was not judged before passes; then severity (which for a
-    trace finding follows from the share of the step it costs), then the expected share of time saved."""
+    trace finding follows from the share of the step it costs), then what its cure gives back of what it costs of
+    each step, then the expected share of time saved. A cure may save more than its problem costs, by what it spares
+    others: that is not the problem's; and communication costs more than hiding it gives back."""
     kind = {"finding": 0, "not-judged": 1, "pass": 2}[verdict.verdict]
     speedup = verdict.gain.speedup if verdict.gain and verdict.gain.speedup else 1.0
-    return (kind, -SEVERITY_ORDER[verdict.severity], 1.0 / max(speedup, 1.0))
+    per_step = verdict.cost is not None and verdict.cost.unit == "ms/step"
+    cost = (verdict.cost.value or 0.0) if verdict.cost is not None and per_step else 0.0
+    saves = verdict.gain.saves_ms if verdict.gain else None
+    returned = cost if saves is None else min(cost, saves)
+    return (kind, -SEVERITY_ORDER[verdict.severity], -returned, 1.0 / max(speedup, 1.0))

@@ -71,7 +71,7 @@ def _place(verdict: Verdict) -> tuple[Any, Any]:
     return verdict.where.get("rank"), verdict.where.get("device")
 
 
-def _weight(verdict: Verdict) -> tuple[tuple[float, float, float], float]:
+def _weight(verdict: Verdict) -> tuple[tuple[float, ...], float]:
     return worth(verdict), -(verdict.cost.value or 0.0) if verdict.cost else 0.0
 
 

@@ -58,7 +58,8 @@ def judge_dispatch(study: Study) -> Verdict | None:
     GPU idle until the next one arrives.
 
     How it is judged. The step is replayed, the profiler's cost taken off, with its launches as one graph (no
-    dispatch, 0.2 to 1 us between nodes); the time saved is the cost. A device that is busy anyway gives a pass,
+    dispatch, 0.2 to 1 us between nodes); the time saved is the gain, and the cost is what of it is idle time that no
+    more particular cure (a fused optimizer) removes. A device that is busy anyway gives a pass,
     however slow the host looks under the profiler.
 
     Remedy. CUDA graphs (`torch.cuda.graph`, `torch.compile(mode="reduce-overhead")`), or fewer and larger kernels:
@@ -83,7 +84,14 @@ def judge_dispatch(study: Study) -> Verdict | None:
         verify="wellfed trace after.json.gz",
         risk="safe",
         also=("launch-call", "launch-latency"),
+        own_ns=_launching(study),
     )
+
+
+def _launching(study: Study) -> float | None:
+    """What of a step's launching no more particular cure removes: that of an unfused optimizer is the optimizer's."""
+    cure = study.cures.get("unfused-optimizer")
+    return cure.launching if cure is not None else None
 
 
 @rule("T130", "host-sync", layer="trace", severity="error", trust="measured")

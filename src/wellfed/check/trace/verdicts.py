@@ -32,6 +32,7 @@ def idle_finding(
     verify: str,
     risk: Any = "safe",
     also: Sequence[str] = (),
+    own_ns: float | None = None,
 ) -> Verdict | None:
     """The verdict of a cause whose cure was replayed (or could not be)."""
     if study.rank.budget is None:
@@ -47,7 +48,16 @@ def idle_finding(
             return unpredicted(study, cause, sum(idle.get(c, 0) for c in (cause, *also)))
         return Verdict(code="", name="", verdict="pass", message=fine)
     return cure_finding(
-        study, cause, cure, says=says, fine=fine, remedy=remedy, verify=verify, risk=risk, also=also
+        study,
+        cause,
+        cure,
+        says=says,
+        fine=fine,
+        remedy=remedy,
+        verify=verify,
+        risk=risk,
+        also=also,
+        own_ns=own_ns,
     )
 
 
@@ -62,7 +72,10 @@ def cure_finding(
     verify: str,
     risk: Any = "safe",
     also: Sequence[str] = (),
+    own_ns: float | None = None,
 ) -> Verdict:
+    """The finding of a replayed cure. `also` are the causes that the cure removes too; `own_ns` says how much of a
+    step is the cause's own where a more particular cure would take a part of it."""
     step, after = cure.before[1], cure.after[1]
     saved = max(step - after, 0.0)
     if also:
@@ -70,6 +83,8 @@ def cure_finding(
         # fault; it is charged with its own part only.
         idle = study.unprofiled[1].idle
         saved = min(saved, sum(idle.get(c, 0.0) for c in (cause, *also)))
+    if own_ns is not None:
+        saved = min(saved, own_ns)
     gain = gain_of(cure)
     part = saved / step if step else 0.0
     # certain only as far as what recording cost is: it must save something at each of the three points
