@@ -133,6 +133,16 @@ def test_the_cost_points_are_in_order_and_scale() -> None:
     assert per == sorted(per)
     older = host_cost("expected", launch_call_ns=8000.0, record_shapes=True, current_host=False)
     assert 1.0 < older.slowdown < points[1].slowdown
+    others = [
+        host_cost(p, launch_call_ns=8000.0, record_shapes=True, current_host=True, calibrated=False)
+        for p in ("low", "high")
+    ]
+    assert set(others[0].per_event_ns.values()) <= {0.0, 200.0} and others[0].slowdown == 1.0
+    assert (
+        1.0
+        < others[1].slowdown
+        <= host_cost("high", launch_call_ns=8000.0, record_shapes=True, current_host=True).slowdown
+    )
     quiet = host_cost("high", launch_call_ns=None, record_shapes=False, current_host=True)
     assert quiet.slowdown == 1.0
     none = host_cost_for(0.0, points[2])

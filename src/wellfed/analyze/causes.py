@@ -106,7 +106,9 @@ class Covers:
         overhead = timeline.cat == Cat.OVERHEAD
         loading = overhead & _named(timeline, _LOADING)
         ranges["profiler-overhead"] = _of(timeline, overhead & ~loading & ~_named(timeline, _QUEUE_FULL))
-        silent = _silence(timeline, host & ~overhead)
+        compiling = _of(timeline, (call | note) & _named(timeline, _COMPILE) | loading)
+        # a silence that says what it is needs no other name
+        silent = subtract(_silence(timeline, host & ~overhead), compiling)
         loads = _named(timeline, _DATA)
         ranges["data-wait"] = _both(
             _of(timeline, note & loads), _fetched_elsewhere(timeline, loads & ~host, silent)
@@ -121,7 +123,7 @@ class Covers:
         ranges["allocator-churn"] = _of(
             timeline, call & _named(timeline, _ALLOC) & ~_named(timeline, _NOT_ALLOC)
         )
-        ranges["compile-stall"] = _of(timeline, (call | note) & _named(timeline, _COMPILE) | loading)
+        ranges["compile-stall"] = compiling
         self.sync = call & _named(timeline, SYNC_CALL)
         self.release = call & _named(timeline, _RELEASE)
         self.staged_name = np.array(

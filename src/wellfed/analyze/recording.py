@@ -36,7 +36,16 @@ def recording_costs(
     current = (
         spec is not None and spec.compute_capability is not None and _major(spec.compute_capability) >= 9
     )
-    points = [host_cost(p, launch_call_ns=launch, record_shapes=shapes, current_host=current) for p in POINTS]
+    points = [
+        host_cost(
+            p,
+            launch_call_ns=launch,
+            record_shapes=shapes,
+            current_host=current,
+            calibrated=timeline.kind == "kineto",
+        )
+        for p in POINTS
+    ]
     if step_ms is None:
         return points
     low, high = 0.0, 1.0

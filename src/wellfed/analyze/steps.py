@@ -11,8 +11,10 @@ from wellfed.model.timeline import Cat, Timeline
 
 _PROFILER_STEP = re.compile(r"ProfilerStep#?\s*\*?\d*")
 _STEP_LIKE = re.compile(
-    r"(?i)^(?:train(?:ing)?[ _-]?step|step|iteration|iter|batch|decode|execute_model|run_batch)\b"
+    r"(?i)^(?:epoch[ _-]?#[ _:/-]*)?(?:(?:global|train(?:ing)?|eval|inference)[ _-]?)?"
+    r"(?:step|iteration|iter|batch|decode|forward_step|execute_model|run_batch)(?:\b|_?#)"
 )
+"""Of a label whose numbers are written `#`: `step_#`, `iter #`, `epoch#_step#`; not `batch_norm`."""
 _MAY_MARK = re.compile(r"^(?:ProfilerStep|Optimizer\.step)")
 _NUMBER = re.compile(r"\d+")
 

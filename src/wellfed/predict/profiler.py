@@ -17,6 +17,8 @@ PER_EVENT_NS = {"low": 150.0, "expected": 800.0, "high": 1_600.0}
 """Cost of one recorded operator or runtime call with record_shapes; a third less without."""
 PER_FRAME_NS = {"low": 200.0, "expected": 400.0, "high": 800.0}
 """Cost of one recorded Python frame (with_stack)."""
+OTHER_RECORDERS = {"low": 0.0, "expected": 0.5, "high": 1.0}
+"""Share of torch.profiler's cost of an event that another recorder (nsys, rocprofv3, JAX) is taken to have."""
 MAX_SLOWDOWN = 2.2
 
 
@@ -28,17 +30,25 @@ class HostCost(NamedTuple):
 
 
 def host_cost(
-    point: str, *, launch_call_ns: float | None, record_shapes: bool, current_host: bool
+    point: str,
+    *,
+    launch_call_ns: float | None,
+    record_shapes: bool,
+    current_host: bool,
+    calibrated: bool = True,
 ) -> HostCost:
     """The cost at `low`, `expected` or `high`: low takes least off the recorded time. `launch_call_ns` is the
     median launch call of the trace, None when it has none. `current_host` says that the launch call of an
     undisturbed current server is the yardstick (GPUs of compute capability 9 and later); an older host may
-    be slow by itself, so less is taken off."""
+    be slow by itself, so less is taken off. A recorder that is not `calibrated` (any but torch.profiler) costs
+    anything from nothing to as much as that one."""
     event = PER_EVENT_NS[point] * (1.0 if record_shapes else 2.0 / 3.0)
+    if not calibrated:
+        event *= OTHER_RECORDERS[point]
     ratio = max((launch_call_ns or UNDISTURBED_LAUNCH_NS) / UNDISTURBED_LAUNCH_NS, 1.0)
     power = (
         {"low": 0.3, "expected": 1.0, "high": 1.2}
-        if current_host
+        if current_host and calibrated
         else {"low": 0.0, "expected": 0.35, "high": 0.8}
     )
     return HostCost(
