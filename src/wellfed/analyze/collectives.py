@@ -10,11 +10,13 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from wellfed.model.base import Value
+from wellfed.analyze.intervals import Intervals, overlap
+from wellfed.model.base import Value, replace
 from wellfed.model.timeline import I16, I32, I64
 from wellfed.predict.collective import message_bytes, operation
 
-GroupKind = Literal["group", "pair", "stream"]
+GroupKind = Literal["group", "pair", "stream", "cpu"]
+NONE = -1
 MAX_SEQUENCE = 1 << 42
 """A larger number is no count of calls: some writers leave rubbish."""
 MAX_LISTED = 100_000
@@ -25,7 +27,7 @@ _INTEGER = re.compile(r"-?\d{1,18}")
 class CommGroup(Value, frozen=True, kw_only=True):
     """Who takes part. Equal groups on two ranks are one and the same: a process group by its name and the text
     of its ranks (two groups may share either), a sender and receiver by both ranks, and, where the trace says
-    neither, only a stream. `ranks` are the members, empty when not told in full; `size` is -1 when unknown."""
+    neither, only a stream; collectives on the CPU have only the library that ran them. `ranks` are the members, empty when not told in full; `size` is -1 when unknown."""
 
     kind: GroupKind = "group"
     name: str = ""
@@ -181,3 +183,38 @@ def parse_ranks(text: str, size: int) -> tuple[int, ...]:
     filled = tuple(range(listed[0], listed[0] + step * size, step)) if step > 0 else ()
     ends_right = bool(filled) and filled[-1] == listed[-1] and filled[: len(listed) - 1] == tuple(listed[:-1])
     return filled if ends_right else ()
+
+
+def joined(one: CollectiveSeries, other: CollectiveSeries) -> CollectiveSeries:
+    """Two series of one rank as one, in order of start. What is exposed in both counts in both."""
+    groups = {g: k for k, g in enumerate(dict.fromkeys(one.groups + other.groups))}
+    ops = {o: k for k, o in enumerate(dict.fromkeys(one.ops + other.ops))}
+    group = np.array([groups[g] for s in (one, other) for g in s.groups], np.int32)
+    op = np.array([ops[o] for s in (one, other) for o in s.ops], np.int16)
+    columns = {
+        name: np.concatenate([getattr(one, name), getattr(other, name)])
+        for name in ("seq", "start", "end", "size", "step", "exposed")
+    }
+    order = np.lexsort((columns["end"], columns["start"]))
+    return replace(
+        one,
+        groups=tuple(groups),
+        ops=tuple(ops),
+        group=group[np.concatenate([one.group, other.group + len(one.groups)])][order],
+        op=op[np.concatenate([one.op, other.op + len(one.ops)])][order],
+        **{name: column[order] for name, column in columns.items()},
+    )
+
+
+def exposed_parts(computing: Intervals, start: I64, end: I64) -> I64:
+    """The part of each call in which the device computes nothing; where several run, it is the one's that ends last,
+    for that is what is waited for. So the parts do not overlap: they sum to the exposed communication of the budget.
+    Calls in any order."""
+    order = np.lexsort((start, end))
+    begin = start[order]
+    ahead = np.minimum.accumulate(begin[::-1])[::-1]  # the earliest start of those that end no sooner
+    until = np.minimum(end[order], np.append(ahead[1:], np.iinfo(np.int64).max))
+    until = np.maximum(until, begin)
+    found = np.empty(len(start), np.int64)
+    found[order] = until - begin - overlap(computing, begin, until)
+    return found

@@ -12,8 +12,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from wellfed.analyze.budget import Work
-from wellfed.analyze.collectives import MAX_SEQUENCE, Call, CollectiveSeries, CommGroup, group_of
-from wellfed.analyze.intervals import overlap
+from wellfed.analyze.collectives import (
+    MAX_SEQUENCE,
+    NONE,
+    Call,
+    CollectiveSeries,
+    CommGroup,
+    exposed_parts,
+    group_of,
+)
+from wellfed.analyze.cpu_comm import cpu_calls, cpu_series
 from wellfed.analyze.launches import Launches
 from wellfed.analyze.steps import HostSteps, find_steps
 from wellfed.model.timeline import I64, Cat, Ints, Mask, Timeline
@@ -22,7 +30,6 @@ from wellfed.predict.collective import message_bytes, operation
 MAX_BASE_NS = 1 << 62
 _RANGE = re.compile(r"^(?:pg)?(?:nccl|rccl)(?:[A-Z:]|Group)", re.ASCII)
 _NUMBER = re.compile(r"\d{1,12}")
-NONE = -1
 
 
 def comm_devices(timeline: Timeline) -> list[int]:
@@ -54,7 +61,21 @@ def collectives_of(
     if steps is None:
         steps = find_steps(timeline, launches.threads)
     step = _step(steps, np.where(call >= 0, launches.start[at], work.ts[at]))
-    return _series(timeline, who, work, at, labels, step, _exposed(work, at))
+    return _series(
+        timeline, who, work, at, labels, step, exposed_parts(work.computing, work.ts[at], work.end[at])
+    )
+
+
+def cpu_collectives_of(timeline: Timeline, device: int, *, rank: int | None = None) -> CollectiveSeries:
+    """The collectives of a timeline that ran on the CPU (Gloo, MPI), in order of start; a device's computing is what
+    hides them."""
+    work = Work(timeline, device)
+    steps = find_steps(timeline, Launches(timeline, work).threads)
+    at = timeline.ts[cpu_calls(timeline)]
+    base = timeline.base_ns if abs(timeline.base_ns) < MAX_BASE_NS else 0
+    who = rank if rank is not None else timeline.rank or 0
+    # a collective's thread is the library's: the loop's step is the one in which it began
+    return cpu_series(timeline, work.computing, _step(steps, at), who, base)
 
 
 class _Labels:
@@ -204,12 +225,3 @@ def _step(steps: HostSteps, at: I64) -> I64:
     place = np.searchsorted(start, at, side="right") - 1
     inside = (place >= 0) & (at < end[np.maximum(place, 0)])
     return np.where(inside, step_numbers(steps.names)[np.maximum(place, 0)], NONE)
-
-
-def _exposed(work: Work, at: Ints) -> I64:
-    """The part of each call in which the device computes nothing and no earlier call still runs."""
-    start, end = work.ts[at], work.end[at]
-    reach = np.maximum.accumulate(end)
-    alone = np.maximum(start, np.append(start[:1], reach[:-1]))
-    alone = np.minimum(alone, end)
-    return np.asarray(end - alone - overlap(work.computing, alone, end))

@@ -322,7 +322,7 @@ def label(group: CommGroup) -> str:
     """A group in words."""
     if group.kind == "pair":
         return f"rank {group.ranks[0]} to rank {group.ranks[1]}"
-    if group.kind == "stream":
+    if group.kind in ("stream", "cpu"):
         return f"unnamed group on {group.name}"
     members = group.text if len(group.text) <= 60 else group.text[:57] + "..."
     return f"group {group.name or '?'} {members}".rstrip()

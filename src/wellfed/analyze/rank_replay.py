@@ -25,6 +25,8 @@ MAX_ROWS = 30_000
 MAX_RANKS_ALONE = 64
 MAX_RANKS_CURED = 16
 OUT_OF_ORDER_LIMIT = 0.05
+MIN_FREE = 2
+"""Degrees of freedom from which the scatter of a place over the steps is known."""
 
 Shares = npt.NDArray[np.float64]
 
@@ -65,9 +67,9 @@ def what_if(
         return RanksWhatIf(refused="no call is matched on all its ranks")
     calls = _first(calls)
     items = _items(calls, {r: k for k, r in enumerate(ranks)}, gaps=thinned > 1)
-    equal, others, compared = _equal_work(items)
+    equal, others, compared, place = _equal_work(items)
     own = np.bincount(items.rank, items.own * ~items.first, len(ranks))
-    excess, score, has_peers = _excess(items, equal, others, compared, len(ranks))
+    excess, score, has_peers = _excess(items, equal, others, compared, place, len(ranks))
 
     order = sorted(
         ((int(s[row].max()), n, row) for n, (m, s) in enumerate(calls) for row in range(len(m.size))),
@@ -98,7 +100,10 @@ def what_if(
         (others - items.own, peers),
         (-np.where(items.fixed, 0.0, np.maximum(items.own, 0.0)), less),
     ]
-    end = _replay(items, order, changes, medians, expected, due, gone)
+    end, early = _replay(items, order, changes, medians, expected, due, gone)
+    loops = (
+        end - early
+    )  # a cure shows from the second step on: the work before a rank's first call is not here
     total, same = float(end[0]), float(end[1])
     loss = total - same
     left = dict(zip((ranks[r] for r in cured.tolist()), end[3 + n_alone : last].tolist(), strict=True))
@@ -114,7 +119,7 @@ def what_if(
         own_ns={ranks[r]: round(float(own[r])) for r in here.tolist()},
         own_excess={ranks[r]: float(excess[r]) for r in here.tolist() if has_peers[r]},
         own_score={ranks[r]: float(score[r]) for r in here.tolist() if has_peers[r]},
-        cures={name: total / float(end[last + k]) for k, name in enumerate(saves)},
+        cures={name: float(loops[0] / max(loops[last + k], 1.0)) for k, name in enumerate(saves)},
         hidden=total / float(end[-2]),
         links=total / float(end[-1]) if np.isfinite(expected).any() else None,
     )
@@ -188,9 +193,10 @@ def _items(calls: list[tuple[Matched, Times]], index: dict[int, int], *, gaps: b
     )
 
 
-def _equal_work(items: _Items) -> tuple[F64, F64, Mask]:
-    """For each piece of own work the mean of those alike, the mean of the others alike, and whether there are
-    any. Alike are the pieces at the same place of the same step, of ranks with the same row of calls in it."""
+def _equal_work(items: _Items) -> tuple[F64, F64, Mask, npt.NDArray[np.intp]]:
+    """For each piece of own work the mean of those alike, the mean of the others alike, whether there are any,
+    and its place. Alike are the pieces at the same place of the same step, of ranks with the same row of calls in it;
+    the place is the same in every step with that row."""
     n = len(items.rank)
     fresh = items.first | np.append(True, items.step[1:] != items.step[:-1])
     turn = np.cumsum(fresh) - 1
@@ -210,21 +216,42 @@ def _equal_work(items: _Items) -> tuple[F64, F64, Mask]:
     others = np.where(count > 1, (total - items.own) / np.maximum(count - 1, 1), items.own)
     stays = items.fixed & ~items.first
     equal = np.where(stays, items.own, total / count)
-    return equal, np.where(stays, items.own, others), (count > 1) & ~items.fixed
+    _, pattern = np.unique(row, return_inverse=True)
+    place = np.unique(pattern.ravel()[turn] * (int(position.max()) + 1) + position, return_inverse=True)[1]
+    return equal, np.where(stays, items.own, others), (count > 1) & ~items.fixed, place.ravel()
 
 
-def _excess(items: _Items, equal: F64, others: F64, compared: Mask, n: int) -> tuple[F64, F64, Mask]:
-    """Of each rank: own work over the mean less 1, the same in standard errors of the single differences, and
-    whether at least half of its pieces have others to compare with."""
+def _excess(
+    items: _Items, equal: F64, others: F64, compared: Mask, place: npt.NDArray[np.intp], n: int
+) -> tuple[F64, F64, Mask]:
+    """Of each rank: own work over the mean less 1, by how many standard errors it exceeds that of the others, and
+    whether at least half of its pieces have others to compare with. What differs from place to place in a step (all
+    of a rank's excess may lie before one call) is no error where steps repeat: scatter is that of one place over the
+    steps. Few of those are worth less: as a normal score of the same probability."""
     who, own = items.rank[compared], items.own[compared]
     count = np.maximum(np.bincount(who, minlength=n), 1)
     fair = np.bincount(who, equal[compared], n)
     excess = np.where(fair > 0, np.bincount(who, own, n) / np.maximum(fair, 1.0) - 1.0, 0.0)
     more = own - others[compared]
     mean = np.bincount(who, more, n) / count
-    spread = np.bincount(who, (more - mean[who]) ** 2, n) / count
-    score = mean / np.sqrt(np.maximum(spread, 1.0) / count)
+    cell_of, cell = np.unique(who * (int(place.max(initial=0)) + 1) + place[compared], return_inverse=True)
+    cell = cell.ravel()
+    within = np.bincount(cell, more) / np.bincount(cell)
+    cells = np.bincount(cell_of // (int(place.max(initial=0)) + 1), minlength=n)
+    free = count - cells
+    repeats = free >= MIN_FREE
+    centre = np.where(repeats[who], within[cell], mean[who])
+    free = np.where(repeats, free, np.maximum(count - 1, 1))
+    spread = np.bincount(who, (more - centre) ** 2, n) / free
+    score = normal_score(mean / np.sqrt(np.maximum(spread, 1.0) / count), free.astype(np.float64))
     return excess, score, 2 * np.bincount(who, minlength=n) >= np.bincount(items.rank, minlength=n)
+
+
+def normal_score(t: F64, free: F64) -> F64:
+    """The standard normal score of about the same probability as Student's `t` with `free` degrees of freedom:
+    sqrt(f ln(1 + t^2 / f)) (8 f + 1) / (8 f + 3) (Wallace, Annals of Mathematical Statistics 30, 1959)."""
+    size = np.sqrt(free * np.log1p(t * t / free)) * (8.0 * free + 1.0) / (8.0 * free + 3.0)
+    return np.asarray(np.copysign(size, t))
 
 
 def _equal_transfer(items: _Items, transfer: F64) -> F64:
@@ -267,8 +294,9 @@ def _replay(
     expected: F64,
     due: F64,
     gone: F64,
-) -> F64:
-    """When the last call ends in each scenario, ns since the first began. `changes` are changes of own work,
+) -> tuple[F64, F64]:
+    """When the last call ends in each scenario, and when the last of the first step does (0 where there is but one
+    step), ns since the first began. `changes` are changes of own work,
     and how much of each a scenario makes [scenario, rank]; `medians` how much of the change of transfers to the median
     of those alike, `due` to what is `expected` of them, `gone` to nothing. A rank carries how far it is ahead of or behind the measured
     run."""
@@ -282,7 +310,9 @@ def _replay(
     hidden = items.duration - items.blocked
     done = items.start + items.blocked
     shift = np.zeros(changes[0][1].shape)
-    end = np.zeros(len(medians))
+    end, early = np.zeros(len(medians)), np.zeros(len(medians))
+    told = np.unique(items.step[items.step >= 0])
+    opening = int(told[0]) if len(told) > 1 else None
     for _, n, row in order:
         at = items.at[n][row]
         who = items.rank[at]
@@ -293,4 +323,6 @@ def _replay(
         over += too_long[at] * due[:, None] - transfer[at] * gone[:, None]
         shift[:, who] = come + np.maximum(over - come - hidden[at], 0.0) - done[at]
         end = np.maximum(end, over.max(axis=1))
-    return end
+        if opening is not None and items.step[at[0]] == opening:
+            early = end.copy()
+    return end, early

@@ -9,12 +9,14 @@ last time and again, far more than chance has it, and when that costs a part of 
 
 import math
 from collections.abc import Iterable, Mapping
+from statistics import NormalDist
 from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from wellfed.analyze.clocks import align, on_reference
+from wellfed.analyze.intervals import union
 from wellfed.analyze.matching import Matched, Matching, Times, label
 from wellfed.analyze.rank_replay import what_if
 from wellfed.model.ranks import (
@@ -42,9 +44,10 @@ LAST_FROM = 0.50
 """Share of the calls in which the named rank must come last."""
 COST_FROM = 0.02
 """Share of the run that the waiting must cost: below 2 % nothing is reported."""
-CHANCE_Z = 4.0
-"""By how many standard deviations the named rank must come last more often than in turn, and by how many
-standard errors its own work must exceed its peers': one healthy set in ten thousand gets there by chance."""
+CHANCE = 1e-3
+"""Healthy sets of which at most so many get there by chance: as for how often the named rank comes last, so for how
+far its own work exceeds its peers'. Shared among the ranks of the set, each of which might be the one; the limits on
+what it must cost come on top."""
 REPLAY_FROM = (1.05, 0.5)
 """By replay a rank is named when the run gains this much once it works like its peers, and that is this share
 of what unequal ranks cost: 5 % of the time is a warning, half of the loss is how the OSDI 2025 study reads M_W."""
@@ -89,7 +92,7 @@ def study_ranks(
         curves=known,
     )
     wait_share = float(sums.wait.sum()) / max(float(sums.comm.sum()), 1.0)
-    cost_share = float(sums.wait.sum()) * matching.thinned / max(float(sums.span().sum()), 1.0)
+    cost_share = float(sums.waiting(splits).sum()) * matching.thinned / max(float(sums.span().sum()), 1.0)
     straggler = _straggler(sums, replay, matching.thinned)
     return RanksStudy(
         ranks=ranks,
@@ -211,6 +214,21 @@ class _Sums:
             waited[who] = np.maximum(waited[who], 0) + wait[rows].sum(axis=0)
             np.add.at(caused, who[last[rows & real]], wait[rows & real].sum(axis=1))
 
+    def waiting(self, splits: Iterable[Split]) -> Times:
+        """How long each rank waits at all: what waits at the same time (collectives of several streams or threads)
+        counts once."""
+        begin: dict[int, list[Times]] = {}
+        wait: dict[int, list[Times]] = {}
+        for part in splits:
+            for k, r in enumerate(part.matched.ranks):
+                begin.setdefault(r, []).append(part.start[:, k])
+                wait.setdefault(r, []).append(part.wait[:, k])
+        found = np.zeros(len(self.ranks), np.int64)
+        for r, starts in begin.items():
+            start = np.concatenate(starts)
+            found[self.index[r]] = union(start, start + np.concatenate(wait[r])).total
+        return found
+
     def span(self) -> Times:
         """From a rank's first matched call to the end of its last."""
         return np.where(self.calls > 0, self.end - self.begin, 0)
@@ -265,7 +283,11 @@ def _straggler(sums: _Sums, replay: RanksWhatIf, thinned: int) -> RankStraggler 
         least = np.where(busy, sums.together_wait / np.maximum(sums.together_comm, 1), np.inf)
         k = int(least.argmin())
         score = (sums.last[k] - sums.by_chance[k]) / math.sqrt(max(sums.spread[k], 1e-9))
-        if sums.last_share(k) >= LAST_FROM and score >= CHANCE_Z and _works_more(sums.ranks[k], replay):
+        if (
+            sums.last_share(k) >= LAST_FROM
+            and score >= chance_score(len(sums.ranks))
+            and _works_more(sums.ranks[k], replay)
+        ):
             return _named(sums, replay, k, "waiting", share, cost)
     slowest = max(replay.without, key=lambda r: replay.without[r], default=None)
     if (
@@ -283,7 +305,13 @@ def _works_more(rank: int, replay: RanksWhatIf) -> bool:
     come last by the order of a pipeline: it is not named. Without a replay nothing speaks against it."""
     if replay.refused is not None:
         return True
-    return replay.own_excess.get(rank, 0.0) >= COST_FROM and replay.own_score.get(rank, 0.0) >= CHANCE_Z
+    least = chance_score(len(replay.own_ns))
+    return replay.own_excess.get(rank, 0.0) >= COST_FROM and replay.own_score.get(rank, 0.0) >= least
+
+
+def chance_score(ranks: int) -> float:
+    """The standard normal score that one of so many healthy ranks reaches by chance in `CHANCE` of all sets."""
+    return NormalDist().inv_cdf(1.0 - CHANCE / max(ranks, 1))
 
 
 def _named(

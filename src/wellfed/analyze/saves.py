@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from wellfed.analyze.budget import Work
+from wellfed.analyze.cpu_comm import issued
 from wellfed.analyze.intervals import EMPTY, Intervals, union
 from wellfed.analyze.launches import Launches
 from wellfed.model.timeline import I64, Cat, Mask, Timeline
@@ -36,6 +37,8 @@ NO_SAVES = Saves(np.zeros(0, np.int64), EMPTY)
 def find_saves(timeline: Timeline, work: Work, launches: Launches, to_host: Mask) -> Saves:
     """The saves of a recording. `to_host` says by name whether an event so called is a copy to the host."""
     fetches = work.copy & to_host[work.name] & (launches.row >= 0)
+    if fetches.any():  # Gloo sends tensors over the host: state it is not
+        fetches[fetches] = ~issued(timeline, launches.row[fetches])
     if not fetches.any():
         return NO_SAVES
     calls: list[int] = []

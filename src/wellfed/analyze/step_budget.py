@@ -33,10 +33,11 @@ def clean_medians(
 
 
 def unprofiled_budget(
-    plain: tuple[StepBudget, dict[str, int]] | None, free: Replayed, steps: int
+    plain: tuple[StepBudget, dict[str, int]] | None, free: Replayed, steps: int, *, cpu_comm_ns: int = 0
 ) -> tuple[StepBudget, dict[str, int]] | None:
     """The step nobody recorded: the device's work as recorded, the idle time as the replay has it. What the
-    replay does not tell apart keeps its recorded proportion."""
+    replay does not tell apart keeps its recorded proportion. `cpu_comm_ns` of the recorded `dependency-wait` is the
+    host's wait for collectives on the CPU, which the replay does tell."""
     if plain is None:
         return None
     budget, recorded = plain
@@ -47,11 +48,13 @@ def unprofiled_budget(
     comm = round(budget.exposed_comm_ns * factor)
     copy = max(round(free.step_ns) - idle_ns - compute - comm, 0)
     way = ("launch-latency", "dependency-wait", "queue-wait", "pageable-copy")
-    total = sum(recorded[c] for c in way)
+    recorded = {**recorded, "dependency-wait": max(recorded["dependency-wait"] - cpu_comm_ns, 0)}
+    total, rest = sum(recorded[c] for c in way), free.idle["launch-latency"]
     idle: dict[str, float] = {c: free.idle.get(c, 0.0) for c in CAUSES}
     if total:
         for c in way:
-            idle[c] = free.idle["launch-latency"] * recorded[c] / total
+            idle[c] = rest * recorded[c] / total
+    idle["dependency-wait"] += free.idle["dependency-wait"] if total else 0.0
     span = compute + comm + copy + idle_ns
     return (
         StepBudget(

@@ -9,6 +9,7 @@ import numpy as np
 from wellfed.analyze import replay
 from wellfed.analyze.budget import Work, budget_in, comm_totals, raw_budget
 from wellfed.analyze.causes import Covers, charge
+from wellfed.analyze.cpu_comm import idle_in
 from wellfed.analyze.cures import Cured, cures_of, cures_of_wastes, host_link, pageable_rate, staged_ns
 from wellfed.analyze.evidence import evidence_of
 from wellfed.analyze.integrity import integrity_warnings
@@ -17,7 +18,7 @@ from wellfed.analyze.op_chain import OpChain
 from wellfed.analyze.op_roofline import op_calls, op_roofline, roof_of
 from wellfed.analyze.recording import POINTS, recording_costs
 from wellfed.analyze.replay import Loop, Replayed
-from wellfed.analyze.step_budget import budget_parts, clean_medians, unprofiled_budget
+from wellfed.analyze.step_budget import budget_parts, clean_medians, median_ns, unprofiled_budget
 from wellfed.analyze.step_work import in_steps, step_work
 from wellfed.analyze.steps import HostSteps, device_windows, find_steps, middle, unbroken
 from wellfed.analyze.strip import overlap_strip
@@ -147,9 +148,12 @@ def _with_replay(
     seen: Seen | None,
 ) -> Study:
     plain = clean_medians(budgets, charged)
+    on_cpu = median_ns(
+        idle_in(covers.disjoint["dependency-wait"], work, device_windows(steps, work, launches))
+    )
     as_recorded = replay.build_loop(timeline, work, launches, covers, steps, None)
     if isinstance(as_recorded, str):
-        return _finish(found, plain, refused=as_recorded)
+        return _finish(found, plain, refused=as_recorded, on_cpu_ns=on_cpu)
     info: dict[str, Any] = {
         "measured_ns": round(as_recorded.measured_ns),
         "identity_error_pct": round(as_recorded.identity_error * 100, 3),
@@ -158,7 +162,7 @@ def _with_replay(
     found = _replace(found, rank=replace(found.rank, replay=info))
     if abs(as_recorded.identity_error) > IDENTITY_LIMIT:
         off = f"the replay is {as_recorded.identity_error * 100:+.1f} % off the recorded steps (limit 2 %)"
-        return _finish(found, plain, refused=off)
+        return _finish(found, plain, refused=off, on_cpu_ns=on_cpu)
     costs = recording_costs(timeline, work, launches, step_ms, as_recorded, covers, steps)
     loops: list[Loop] = []
     for cost in costs:
@@ -177,13 +181,21 @@ def _with_replay(
     wastes = find_wastes(seen) if seen is not None else {}
     cures = {**cures_of(loops, free, link), **cures_of_wastes(loops, free, wastes)}
     found = _replace(found, cures=cures, wastes=wastes, copy_gbs=pageable_rate(timeline, work))
-    return _finish(found, unprofiled_budget(plain, free[1], len(budgets)), refused=None)
+    budget = unprofiled_budget(plain, free[1], len(budgets), cpu_comm_ns=on_cpu)
+    return _finish(found, budget, refused=None, on_cpu_ns=round(free[1].idle["dependency-wait"]))
 
 
-def _finish(found: Study, budget: tuple[StepBudget, dict[str, int]] | None, *, refused: str | None) -> Study:
+def _finish(
+    found: Study,
+    budget: tuple[StepBudget, dict[str, int]] | None,
+    *,
+    refused: str | None,
+    on_cpu_ns: int = 0,
+) -> Study:
     rank = found.rank
     if budget is not None:
-        rank = replace(rank, step_budget=budget[0], step_idle=budget[1])
+        on_cpu_ns = min(on_cpu_ns, budget[1]["dependency-wait"])
+        rank = replace(rank, step_budget=budget[0], step_idle=budget[1], step_cpu_comm_ns=on_cpu_ns)
     return _replace(found, rank=rank, refused=refused)
 
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from wellfed.analyze.collectives import CollectiveSeries
-from wellfed.analyze.comm_calls import collectives_of, comm_devices, step_numbers
+from wellfed.analyze.collectives import CollectiveSeries, joined
+from wellfed.analyze.comm_calls import collectives_of, comm_devices, cpu_collectives_of, step_numbers
+from wellfed.analyze.cpu_comm import cpu_calls
 from wellfed.analyze.links import LinkCurves, link_curves
 from wellfed.analyze.matching import match_ranks
 from wellfed.analyze.ranks import study_ranks
@@ -51,6 +52,16 @@ def series_of_timeline(timeline: Timeline) -> tuple[CollectiveSeries, ...]:
     if len(devices) < 2:
         return tuple(collectives_of(timeline, device) for device in devices)
     return tuple(collectives_of(timeline, device, rank=device) for device in devices)
+
+
+def with_cpu_calls(series: Sequence[CollectiveSeries], timeline: Timeline) -> tuple[CollectiveSeries, ...]:
+    """The series of a timeline with its collectives on the CPU (Gloo, MPI) among them. Where one process drives
+    several devices it is not known which of them those are of: they are left out."""
+    device = next(iter(comm_devices(timeline)), next(iter(sorted(timeline.gpus)), 0))
+    if len(series) > 1 or not cpu_calls(timeline).any():
+        return tuple(series)
+    found = cpu_collectives_of(timeline, device)
+    return (joined(series[0], found) if series else found,)
 
 
 def of_steps(series: CollectiveSeries, ranks: Sequence[RankTrace]) -> CollectiveSeries:

@@ -133,7 +133,8 @@ class Roofline(Value, frozen=True, kw_only=True):
 
 class RankTrace(Value, frozen=True, kw_only=True):
     """One rank and device. `budget` is None when the file holds no GPU event. `step_idle` has the causes of
-    `step_budget.idle_ns`. `step_parts` has one row a step for pictures: name, span and parts in ns; `strip` is one of them in time.
+    `step_budget.idle_ns`; `step_cpu_comm_ns` of its `dependency-wait` is waiting for collectives that run on the CPU
+    (Gloo, MPI). `step_parts` has one row a step for pictures: name, span and parts in ns; `strip` is one of them in time.
     `work` is what the steps had the device do, `roofline` how near its operators are to what the device can (None: no
     shapes were recorded)."""
 
@@ -151,6 +152,7 @@ class RankTrace(Value, frozen=True, kw_only=True):
     gpu_events: int = 0
     comm_ns: int = 0
     comm_overlapped_ns: int = 0
+    step_cpu_comm_ns: int = 0
     kernels: tuple[KernelRow, ...] = ()
     comm: tuple[dict[str, Any], ...] = ()
     ops: tuple[dict[str, Any], ...] = ()

@@ -45,7 +45,7 @@ def fold_ranks(verdicts: Iterable[Verdict], found: RanksFound) -> tuple[Verdict,
 def saves_of(verdicts: Iterable[Verdict], ranks: Sequence[RankTrace]) -> dict[str, dict[int, float]]:
     """For each code that has a cure of a rank's own work: which share of it each rank would be spared."""
     own: dict[tuple[Any, Any], int] = {
-        (r.rank, r.device): r.step_budget.span_ns - r.step_budget.exposed_comm_ns
+        (r.rank, r.device): r.step_budget.span_ns - r.step_budget.exposed_comm_ns - r.step_cpu_comm_ns
         for r in ranks
         if r.rank is not None and r.step_budget is not None
     }
