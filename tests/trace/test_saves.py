@@ -127,7 +127,16 @@ def test_idle_still_sums(tmp_path: Path) -> None:
 
 def test_loading_of_code_is_no_overhead_of_the_profiler(tmp_path: Path) -> None:
     def after(loop: Loop) -> None:
-        loop.host = loop.device
+        loop.events.append(
+            event(
+                "cuda_runtime",
+                "cudaDeviceSynchronize",
+                loop.host,
+                loop.device + 2.0 - loop.host,
+                correlation=-1,
+            )
+        )
+        loop.host = loop.device + 2.0
         loop.events.append(event("overhead", "Lazy Function Loading", loop.host, 5_000.0))
         loop.host += 5_000.0
         loop.op("aten::zero_", 3.0)
