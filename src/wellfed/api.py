@@ -248,6 +248,9 @@ def _look(path: Path, asked: _Asked, each: "Each | None" = None) -> list[_Look] 
         whole = with_cpu_calls(series, timeline)
         if asked.steps is not None:
             whole = tuple(of_steps(one, found.ranks) for one in whole)
+        whole = with_cpu_calls(series, timeline)
+        if asked.steps is not None:
+            whole = tuple(of_steps(one, found.ranks) for one in whole)
         verdicts = tuple(
             with_knobs(verdict, _knobs(timeline, study.rank, series), _step_ns(study.rank))
             if verdict.code == "T210" and verdict.verdict == "finding"
