@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from wellfed.analyze.comm_knobs import Knob
     from wellfed.ingest.workers import Executor
     from wellfed.model import RankTrace, TraceWarning
+    from wellfed.model.held import MemoryHeld
     from wellfed.model.ranks import Stragglers
     from wellfed.model.timeline import Timeline
 
@@ -120,7 +121,8 @@ def trace(
     executor: "Executor | None" = None,
 ) -> Case:
     """Read traces, one file for each rank (or folders of them), and say what kept the GPUs waiting. A Parquet file of
-    a pipeline's operation records is read too.
+    a pipeline's operation records is read too, and so are PyTorch's memory snapshots and flight-recorder dumps, alone or
+    beside traces.
 
     `ranks`, `steps` (first and last, counted from 0) and `window` (start and end in ns since each file's first
     event; end None: to the last) narrow the look; steps count within the window. `each` is told each timeline
@@ -136,7 +138,9 @@ def trace(
 
     _check_numbers(price=price, step_ms=step_ms)
     _check_network(network)
-    files = find_traces([paths] if isinstance(paths, str | os.PathLike) else list(paths))
+    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    dumped, dump_verdicts, rest = _dumps(given, ranks)
+    files = find_traces(rest)
     records = [path for path in files if is_records(path)]
     read = Case()
     verdicts: tuple[Verdict, ...] = ()
@@ -151,8 +155,46 @@ def trace(
     if records:
         pipeline, more = _pipeline(records, price)
         read, verdicts = replace(read, pipeline=pipeline), (*verdicts, *more)
+    read = replace(
+        read,
+        memory=(*dumped.memory, *read.memory),
+        hang=dumped.hang,
+        warnings=(*read.warnings, *dumped.warnings),
+    )
+    verdicts = (*verdicts, *dump_verdicts)
     judged = _judged("trace", replace(read, made_at=_now()), verdicts, None)
     return replace(judged, headline=headline(judged))
+
+
+def _dumps(
+    given: Sequence[PathLike], ranks: Sequence[int] | None
+) -> tuple[Case, tuple[Verdict, ...], Sequence[PathLike]]:
+    """Memory snapshots and flight records among the paths: a case of them, its verdicts, and the paths that are left.
+    Raises WellfedError when there is nothing else and none of them can be read."""
+    from wellfed.analyze.hang import study_hang
+    from wellfed.analyze.memory import study_memory
+    from wellfed.analyze.memory_told import held_of
+    from wellfed.check.trace import unreadable
+    from wellfed.check.trace.hang import judge_hang
+    from wellfed.check.trace.memory import judge_memory
+    from wellfed.ingest.dumps import sort_out
+
+    failed: list[tuple[Path, WellfedError]] = []
+    found = sort_out(given, unreadable=lambda path, error: failed.append((path, error)))
+    if failed and not (found.memory or found.flights or found.rest):
+        raise failed[-1][1]
+    kept = [one for one in found.memory if ranks is None or one.rank is None or one.rank in ranks]
+    memory = tuple(held_of(study) for one in kept for study in study_memory(one))
+    verdicts = [*judge_memory(memory), *(unreadable(path.name, error.message) for path, error in failed)]
+    hang = study_hang(found.flights) if found.flights else None
+    if hang is not None:
+        verdicts += judge_hang(hang)
+    warnings = (
+        *(w for one in kept for w in one.warnings),
+        *(w for one in found.flights for w in one.warnings),
+    )
+    case = Case(memory=memory, hang=hang.told() if hang is not None else None, warnings=warnings)
+    return case, tuple(verdicts), found.rest
 
 
 class _Asked(NamedTuple):
@@ -176,11 +218,13 @@ class _Look(NamedTuple):
     warnings: "tuple[TraceWarning, ...]"
     verdicts: tuple[Verdict, ...]
     series: "tuple[CollectiveSeries, ...]"
+    memory: "tuple[MemoryHeld, ...]" = ()
 
 
 def _look(path: Path, asked: _Asked, each: "Each | None" = None) -> list[_Look] | WellfedError:
     """One file read, studied and judged; the error if nothing in it can be read."""
     from wellfed.analyze import analyze
+    from wellfed.analyze.memory_told import held_in
     from wellfed.analyze.together import of_steps, rank_told, series_of_timeline, with_cpu_calls
     from wellfed.analyze.window import cut
     from wellfed.check.trace import judge_study, with_knobs
@@ -215,7 +259,9 @@ def _look(path: Path, asked: _Asked, each: "Each | None" = None) -> list[_Look] 
             for verdict in judge_study(study, price=asked.price)
         )
         rank = told if asked.many else timeline.rank
-        looks.append(_Look(timeline.source, rank, found.ranks, found.warnings, verdicts, whole))
+        looks.append(
+            _Look(timeline.source, rank, found.ranks, found.warnings, verdicts, whole, held_in(timeline))
+        )
         del timeline
     return looks
 
@@ -289,11 +335,12 @@ def _gathered(
     verdicts = tuple(sorted((v for look in kept for v in look.verdicts), key=worth))
     warnings = (*doubts, *fold_warnings([look.warnings for look in kept]))
     series = [one for look in kept for one in look.series]
+    memory = tuple(held for look in kept for held in look.memory)
     if len(ranks) < 2:
-        return Case(ranks=ranks, warnings=warnings), (*verdicts, *failed)
+        return Case(ranks=ranks, warnings=warnings, memory=memory), (*verdicts, *failed)
     found = ranks_found(ranks, series, saves=saves_of(verdicts, ranks), network=network)
     judged = judge_ranks(verdicts, found, price=asked.price)
-    case = Case(ranks=ranks, warnings=warnings, rank_verdicts=verdicts, together=found.study)
+    case = Case(ranks=ranks, warnings=warnings, rank_verdicts=verdicts, together=found.study, memory=memory)
     return case, (*judged, *failed)
 
 
@@ -310,6 +357,7 @@ def _numbered(look: _Look, rank: int | None) -> _Look:
     return look._replace(
         ranks=tuple(replace(one, rank=rank) for one in look.ranks),
         verdicts=tuple(map(placed, look.verdicts)),
+        memory=tuple(replace(one, rank=rank) for one in look.memory),
         series=tuple(replace(one, rank=rank) for one in look.series) if alone else look.series,
     )
 

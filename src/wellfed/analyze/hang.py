@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from wellfed.analyze.hang_calls import COALESCED, Kinds, RankAt, Stuck, elements, is_done
 from wellfed.analyze.hang_pairs import stuck_pairs
-from wellfed.model.flight import Collective, FlightDump, GroupStatus
+from wellfed.model.flight import Collective, FlightDump, GroupStatus, HangTold, StuckCall
 
 MAX_STUCK = 500
 """More groups than this are not compared with one another: those with the most waiting ranks are."""
@@ -37,6 +37,38 @@ class Hang:
     groups: int = 0
     stuck: tuple[Stuck, ...] = ()
     sources: dict[int, str] = field(default_factory=dict)
+    versions: tuple[str, ...] = ()
+
+    def told(self) -> HangTold:
+        """What is saved of it."""
+        return HangTold(
+            ranks=self.ranks,
+            missing=self.missing,
+            unnamed=self.unnamed,
+            doubled=self.doubled,
+            calls=self.entries,
+            groups=self.groups,
+            versions=self.versions,
+            stuck=tuple(
+                StuckCall(
+                    group=one.group,
+                    desc=one.desc,
+                    seq=one.seq,
+                    op=one.op,
+                    is_p2p=one.is_p2p,
+                    waiting=one.ranks("waiting"),
+                    absent=one.absent,
+                    unlike=one.unlike,
+                    differs=one.differs,
+                    no_dump=one.no_dump,
+                    unknown=one.ranks("unknown"),
+                    not_started=one.not_started,
+                    waits_for=one.waits_for,
+                    root=one.is_root,
+                )
+                for one in self.stuck
+            ),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +131,7 @@ def study_hang(dumps: Sequence[FlightDump]) -> Hang:
         groups=len(lanes),
         stuck=tuple(_with_roots(stuck, chosen)),
         sources={rank: dump.source for rank, dump in chosen.items()},
+        versions=tuple(sorted({dump.version for dump in dumps if dump.version})),
     )
 
 

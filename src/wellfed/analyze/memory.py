@@ -73,7 +73,8 @@ class MemoryStudy:
     """One device. Sums are of the snapshot, in bytes: `allocated` in use (rounding included), `pending` freed but
     used by a stream, `inactive` free; `broken` is the free part of segments that are partly used, `spare` that of
     segments that are wholly free, `private` what pools of CUDA graphs or of the user reserve. `rounding` is None
-    when the snapshot does not tell what was asked for. `faults` are laws that the file breaks."""
+    when the snapshot does not tell what was asked for. `first_us` is the time of the first event, `stacks` whether any
+    was recorded. `faults` are laws that the file breaks."""
 
     source: str
     rank: int | None
@@ -91,6 +92,8 @@ class MemoryStudy:
     expandable: bool
     events: int
     window_s: float | None
+    first_us: int | None
+    stacks: bool
     faults: tuple[str, ...]
     refused: str | None
     peak: Moment | None
@@ -134,6 +137,8 @@ def _device(snapshot: MemorySnapshot, memory: DeviceMemory) -> MemoryStudy:
         expandable=bool(segments.expandable.any()),
         events=events,
         window_s=float(seen.max() - seen.min()) / 1e6 if len(seen) > 1 else None,
+        first_us=int(seen.min()) if len(seen) else None,
+        stacks=bool((memory.events.stack >= 0).any() or (blocks.stack >= 0).any()),
         faults=tuple(_faults(memory, history)),
         refused=refused,
         peak=_moment(snapshot, memory, trusted, int(np.argmax(trusted.allocated)) - 1) if trusted else None,

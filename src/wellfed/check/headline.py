@@ -29,6 +29,10 @@ def _nothing_found(case: Case) -> str:
         several = len({(r.rank, r.device) for r in case.ranks})
         of = f" on any of {several} ranks" if several > 1 else ""
         return f"nothing found that starves this work{of}" + (" or this machine" if case.machine else "")
+    if case.hang is not None and not case.hang.stuck:
+        return "no recorded collective hangs"
+    if case.memory and case.machine is None:
+        return "nothing found that memory lacks"
     if case.machine is not None and not case.machine.gpus:
         return "no GPU seen, and nothing found that would starve one"
     return "nothing found that starves this machine"

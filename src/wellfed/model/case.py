@@ -11,6 +11,8 @@ from wellfed.model.base import Value
 from wellfed.model.ceiling import Ceiling
 from wellfed.model.change import Change
 from wellfed.model.errors import WellfedError
+from wellfed.model.flight import HangTold
+from wellfed.model.held import MemoryHeld
 from wellfed.model.machine import Machine
 from wellfed.model.ranks import RanksStudy, Stragglers
 from wellfed.model.trace import RankTrace, TraceWarning
@@ -35,7 +37,8 @@ class Case(Value, frozen=True, kw_only=True):
     """`made_by` is the verb and version; `redacted` says whether hostnames, addresses, serials, UUIDs and
     environment values were taken out. `ignored` are findings that `wellfed.toml` sets aside, with its reason
     in `message`. Of several ranks `together` is what their collectives say, `rank_verdicts` holds each rank's own
-    verdicts where `verdicts` has one for all, and `pipeline` is what records of a pipeline's operations say.
+    verdicts where `verdicts` has one for all, and `pipeline` is what records of a pipeline's operations say. `memory` is
+    what snapshots and traces say of each device's memory, `hang` what the flight records of all ranks say together.
     `workload` and `traffic` are filled by the planning verbs."""
 
     schema: int = SCHEMA
@@ -52,6 +55,8 @@ class Case(Value, frozen=True, kw_only=True):
     rank_verdicts: tuple[Verdict, ...] = ()
     together: RanksStudy | None = None
     pipeline: Stragglers | None = None
+    memory: tuple[MemoryHeld, ...] = ()
+    hang: HangTold | None = None
     changes: tuple[Change, ...] = ()
     workload: dict[str, Any] | None = None
     traffic: dict[str, Any] | None = None

@@ -53,3 +53,39 @@ class FlightDump(Value, frozen=True, kw_only=True):
     status: dict[int, GroupStatus] = {}
     entries: tuple[Collective, ...] = ()
     warnings: tuple[TraceWarning, ...] = ()
+
+
+class StuckCall(Value, frozen=True, kw_only=True):
+    """A call that hangs: `seq` is its number in the group. `waiting` ranks are in it, `absent` ones did not enter it,
+    `unlike` ones called something else than most (`differs` says in what), `no_dump` members left none, `unknown` ones
+    no longer hold it, `not_started` ones queued it behind other work. `waits_for` are other groups in which the late
+    ranks wait; `root` when the hang begins here."""
+
+    group: str
+    desc: str = ""
+    seq: int
+    op: str
+    is_p2p: bool = False
+    waiting: tuple[int, ...] = ()
+    absent: tuple[int, ...] = ()
+    unlike: tuple[int, ...] = ()
+    differs: str = ""
+    no_dump: tuple[int, ...] = ()
+    unknown: tuple[int, ...] = ()
+    not_started: tuple[int, ...] = ()
+    waits_for: tuple[str, ...] = ()
+    root: bool = False
+
+
+class HangTold(Value, frozen=True, kw_only=True):
+    """What the flight records of a job say together: the saved side. `ranks` have a dump, `missing` ones are members of
+    a group and have none, `unnamed` files do not tell their rank, `doubled` ranks have several."""
+
+    ranks: tuple[int, ...] = ()
+    missing: tuple[int, ...] = ()
+    unnamed: tuple[str, ...] = ()
+    doubled: tuple[int, ...] = ()
+    calls: int = 0
+    groups: int = 0
+    versions: tuple[str, ...] = ()
+    stuck: tuple[StuckCall, ...] = ()

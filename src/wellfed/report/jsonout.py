@@ -13,12 +13,12 @@ Kind = Literal["doctor", "check", "trace", "measure", "inspect"]
 KEYS: dict[Kind, tuple[str, ...]] = {
     "doctor": (
         "schema", "verdicts", "counts", "headline", "machine", "ceilings", "ranks", "warnings", "ignored",
-        "together", "pipeline", "rank_verdicts", "made_by", "made_at", "redacted",
+        "together", "pipeline", "memory", "hang", "rank_verdicts", "made_by", "made_at", "redacted",
     ),
     "check": ("schema", "verdicts", "counts", "headline", "ignored"),
     "trace": (
         "schema", "verdicts", "counts", "headline", "warnings", "ranks", "ignored",
-        "together", "pipeline", "rank_verdicts",
+        "together", "pipeline", "memory", "hang", "rank_verdicts",
     ),
     "measure": ("schema", "ceilings"),
     "inspect": ("schema", "machine"),
@@ -40,6 +40,8 @@ def render(case: Case, *, kind: Kind = "doctor", raw: bool = False) -> bytes:
         "ignored": case.ignored,
         "together": case.together,
         "pipeline": case.pipeline,
+        "memory": case.memory,
+        "hang": case.hang,
         "rank_verdicts": case.rank_verdicts,
         "made_by": case.made_by,
         "made_at": case.made_at,
