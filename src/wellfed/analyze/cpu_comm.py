@@ -54,6 +54,25 @@ def waits_for_cpu(timeline: Timeline, launches: Launches) -> Intervals:
     return intersect(silent, union(timeline.ts[rows], timeline.end[rows]))
 
 
+def longest_waits(timeline: Timeline, waits: Intervals, top: int = 3) -> tuple[tuple[int, int, str], ...]:
+    """The longest waits of the host: start, length (ns) and which collective ended each."""
+    rows = np.flatnonzero(cpu_calls(timeline))
+    if not len(rows):
+        return ()
+    rows = rows[np.argsort(timeline.end[rows], kind="stable")]
+    length = waits.end - waits.start
+    found = []
+    for i in np.argsort(-length, kind="stable")[:top].tolist():
+        at = int(np.searchsorted(timeline.end[rows], waits.end[i], side="left"))
+        row = int(rows[min(at, len(rows) - 1)])
+        size = _bytes(timeline, int(timeline.shape[row]))
+        name = timeline.names[int(timeline.name[row])]
+        found.append(
+            (int(waits.start[i]), int(length[i]), name + (f", {size / 1e6:.1f} MB" if size > 0 else ""))
+        )
+    return tuple(found)
+
+
 def issued(timeline: Timeline, rows: I64) -> Mask:
     """Which of these calls lie in an operator that issues a collective (`c10d::allreduce_`): Gloo copies a tensor to
     the host there, and from it."""

@@ -9,7 +9,7 @@ import numpy as np
 from wellfed.analyze import replay
 from wellfed.analyze.budget import Work, budget_in, comm_totals, raw_budget
 from wellfed.analyze.causes import Covers, charge
-from wellfed.analyze.cpu_comm import idle_in
+from wellfed.analyze.cpu_comm import idle_in, longest_waits
 from wellfed.analyze.cures import Cured, cures_of, cures_of_wastes, host_link, pageable_rate, staged_ns
 from wellfed.analyze.evidence import evidence_of
 from wellfed.analyze.integrity import integrity_warnings
@@ -30,6 +30,9 @@ from wellfed.model.timeline import Timeline
 from wellfed.model.trace import Budget, RankTrace, Step, StepBudget, TraceWarning
 
 IDENTITY_LIMIT = 0.02
+PACE_MATTERS = 1.1
+BETWEEN = {"low": 1.0, "expected": 0.5, "high": 0.25}
+"""Where between the free step and the slowest pace that was seen the pace of a loader is taken to lie."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +127,10 @@ def study_device(
         shapes_known=calls is not None and bool(calls.call),
         roof_known=roof is not None,
         warnings=integrity_warnings(timeline, work, launches, steps),
-        evidence=evidence_of(timeline, work, launches, covers),
+        evidence={
+            **evidence_of(timeline, work, launches, covers),
+            "exposed-comm": longest_waits(timeline, covers.disjoint["dependency-wait"]),
+        },
         launches_per_step=launches_per_step(launches, steps),
         median_kernel_ns=float(np.median((work.end - work.ts)[work.compute])) if work.compute.any() else 0.0,
         has_host_events=bool(launches.threads),
@@ -170,6 +176,7 @@ def _with_replay(
         assert isinstance(loop, Loop)
         loops.append(loop)
     free = tuple(replay.run(loop) for loop in loops)
+    loops, free = _paced(loops, free)
     info = {
         **info,
         "unprofiled_step_ns": {p: round(r.step_ns) for p, r in zip(POINTS, free, strict=True)},
@@ -183,6 +190,19 @@ def _with_replay(
     found = _replace(found, cures=cures, wastes=wastes, copy_gbs=pageable_rate(timeline, work))
     budget = unprofiled_budget(plain, free[1], len(budgets), cpu_comm_ns=on_cpu)
     return _finish(found, budget, refused=None, on_cpu_ns=round(free[1].idle["dependency-wait"]))
+
+
+def _paced(loops: list[Loop], free: tuple[Replayed, ...]) -> tuple[list[Loop], tuple[Replayed, ...]]:
+    """Workers that once kept the host waiting, and kept up with the recorded steps after that, are slower than the
+    free step and not slower than those: somewhere between."""
+    slowest = loops[1].slowest_pace
+    if slowest is None or slowest < PACE_MATTERS * free[1].step_ns:
+        return loops, free
+    paced = [
+        replay.at_pace(loop, run.step_ns + BETWEEN[point] * max(slowest - run.step_ns, 0.0))
+        for loop, run, point in zip(loops, free, POINTS, strict=True)
+    ]
+    return paced, tuple(replay.run(loop) for loop in paced)
 
 
 def _finish(

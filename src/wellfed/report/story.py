@@ -34,7 +34,7 @@ PARTS: dict[str, tuple[Group, str]] = {
     "launch-bound": ("idle", "host dispatches slower than the GPU computes"),
     "launch-call": ("idle", "inside the launch call"),
     "launch-latency": ("idle", "from launch to start on an empty queue"),
-    "dependency-wait": ("idle", "waiting for an event of another stream"),
+    "dependency-wait": ("idle", "waiting for another stream, or for a collective on the CPU"),
     "queue-wait": ("idle", "launched, yet not started"),
     "orphan": ("unknown", "no launch record"),
     "unattributed": ("unknown", "cause not known"),

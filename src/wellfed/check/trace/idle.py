@@ -201,7 +201,8 @@ def judge_stall(study: Study) -> Verdict | None:
     """The launching thread falls silent and the GPU runs dry.
 
     What it looks at. Stretches of 2 ms and more in which no operator or runtime call starts or ends on the launching
-    threads, outside the loader, checkpoints and calls that wait, while the GPU is idle.
+    threads, outside the loader, checkpoints, waits for collectives on the CPU (T210) and calls that wait, while the GPU is
+    idle.
 
     Why it costs. Garbage collection, logging, a lock, CPU work in Python, or a descheduled thread: nothing is queued.
 

@@ -299,13 +299,16 @@ def _limit(key: str, limit: Limit) -> str:
 
 
 def exposed_split(verdict: Verdict, found: RanksFound) -> Verdict:
-    """`exposed-comm` of many ranks: its parts, and what hiding the transfers or equal ranks would bring."""
+    """`exposed-comm` of many ranks: its parts, and what hiding the transfers or equal ranks would bring. Its cost is
+    the transfer alone where a finding of its own has the waiting."""
     study = found.study
     assert study is not None
     low, middle, high = (sum(w.exposed_wait_ns[k] for w in study.waits) for k in range(3))
     exposed = sum(w.exposed_ns for w in study.waits)
     if not exposed:
         return verdict
+    if study.straggler is not None or study.uneven:
+        verdict = _transfer_only(verdict, found)
     what = study.what_if
     waits = f"{middle / exposed:.0%} of it is waiting for other ranks ({low / exposed:.0%} to {high / exposed:.0%}), the rest transfer"
     slow = [k for k, x in study.limits.items() if x.kind == "path"]
@@ -333,10 +336,26 @@ def exposed_split(verdict: Verdict, found: RanksFound) -> Verdict:
         message=f"{verdict.message}; {waits}",
         gain=gain,
         alternatives=(*verdict.alternatives, *alternatives),
-        remedy="overlap it (bucket sizes, prefetch)"
-        if middle < exposed / 2
+        remedy=verdict.remedy.split(", or find")[0]
+        if middle < exposed / 2 and verdict.remedy
         else "make the ranks equal first: most of it is waiting",
     )
+
+
+def _transfer_only(verdict: Verdict, found: RanksFound) -> Verdict:
+    """The verdict with what of its cost is transfer, on the rank that it is of (all ranks' share if that has none)."""
+    assert found.study is not None
+    cost, step = verdict.cost, found.step_ns
+    mine = [w for w in found.study.waits if w.rank == verdict.where.get("rank") and w.exposed_ns]
+    waits = mine or list(found.study.waits)
+    exposed = sum(w.exposed_ns for w in waits)
+    if cost is None or cost.value is None or cost.unit != "ms/step" or not step:
+        return verdict
+    left = 1.0 - min(sum(w.exposed_wait_ns[1] for w in waits) / max(exposed, 1), 1.0)
+    usd = None if cost.usd_per_day is None else round(cost.usd_per_day * left, 2)
+    value = round(cost.value * left, 3)
+    severity = severity_of(value * 1e6 / step)
+    return replace(verdict, severity=severity, cost=replace(cost, value=value, usd_per_day=usd))
 
 
 # --- pipelines -------------------------------------------------------------------------------------------
