@@ -1,6 +1,6 @@
 """What if all ranks were equally fast: the matched collectives replayed with other work between them.
 
-A rank is a row of calls. Between the end of what a call blocks and the next call lies its *own* work; a call
+A rank is a row of calls. Between the end of what calls block and the next call lies its *own* work; a call
 ends, for each rank, its transfer after the last rank has come. So from own work and transfers the whole run
 follows, and from it, in the manner of the OSDI 2025 study of stragglers (`wellfed.analyze.straggler`), the
 slowdown `S = T / T_equal`, each rank's part of it, and what is left without one rank's excess. Equal means: the
@@ -10,6 +10,7 @@ hidden under computing stays able to hide as much. Transfers stay as measured, b
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -33,13 +34,17 @@ Shares = npt.NDArray[np.float64]
 
 class _Items(NamedTuple):
     """One row for each call and rank, by rank and order; `at` finds them from a matched group: [call, rank].
-    Sending and receiving are different operations here. `fixed` work has no like: before a rank's first call,
+    Sending and receiving are different operations here. `done` is from when on a rank goes on: the end of what it is
+    blocked for, or the call's start where it begins the next one before that (`open`: of several at a time, in streams
+    or threads, the last to end is what it waits for). `fixed` work has no like: before a rank's first call,
     and across a gap."""
 
     rank: npt.NDArray[np.intp]
     start: F64
     own: F64
     blocked: F64
+    done: F64
+    open: Mask
     duration: F64
     first: Mask
     fixed: Mask
@@ -173,15 +178,21 @@ def _items(calls: list[tuple[Matched, Times]], index: dict[int, int], *, gaps: b
     rank, start = flat["rank"], flat["start"].astype(np.float64)
     first = np.append(True, rank[1:] != rank[:-1])
     last = np.append(first[1:], True)
-    room = np.where(last, np.inf, np.append(start[1:], 0.0) - start)
-    blocked = np.clip(flat["blocked"].astype(np.float64), 0.0, np.maximum(room, 0.0))
-    before = np.append(0.0, (start + blocked)[:-1])
+    blocked = np.maximum(flat["blocked"].astype(np.float64), 0.0)
+    reach = start + blocked
+    for low, high in pairwise([*np.flatnonzero(first).tolist(), len(first)]):
+        reach[low:high] = np.maximum.accumulate(reach[low:high])
+    open_ = (reach > np.append(start[1:], np.inf)) & ~last
+    done = np.where(open_, start, reach)
+    before = np.append(0.0, done[:-1])
     own = np.where(first, start, start - before)
     return _Items(
         rank=rank.astype(np.intp),
         start=start,
         own=own,
         blocked=blocked,
+        done=done,
+        open=open_,
         duration=flat["duration"].astype(np.float64),
         first=first,
         fixed=first | (gaps & np.append(True, np.diff(flat["place"]) != 1)),
@@ -308,8 +319,8 @@ def _replay(
     changed_transfer = _equal_transfer(items, transfer) - transfer
     too_long = np.minimum(expected - transfer, 0.0)
     hidden = items.duration - items.blocked
-    done = items.start + items.blocked
     shift = np.zeros(changes[0][1].shape)
+    held = np.full(changes[0][1].shape, -np.inf)  # until when calls still open hold the rank
     end, early = np.zeros(len(medians)), np.zeros(len(medians))
     told = np.unique(items.step[items.step >= 0])
     opening = int(told[0]) if len(told) > 1 else None
@@ -321,7 +332,10 @@ def _replay(
             come += change[at] * share[:, who]
         over = come.max(axis=1, keepdims=True) + transfer[at] + changed_transfer[at] * medians[:, None]
         over += too_long[at] * due[:, None] - transfer[at] * gone[:, None]
-        shift[:, who] = come + np.maximum(over - come - hidden[at], 0.0) - done[at]
+        released = np.maximum(held[:, who], over - hidden[at])
+        goes_on = np.where(items.open[at], come, np.maximum(come, released))
+        held[:, who] = np.where(items.open[at], released, -np.inf)
+        shift[:, who] = goes_on - items.done[at]
         end = np.maximum(end, over.max(axis=1))
         if opening is not None and items.step[at[0]] == opening:
             early = end.copy()
