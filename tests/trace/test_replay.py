@@ -3,17 +3,20 @@ thing changed it gives what the simulation gives with that thing changed."""
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from trace_builder import Simulated, simulate, write
+from trace_builder import Event, Simulated, event, kernel, simulate, write
 
 from wellfed.analyze import replay
 from wellfed.analyze.budget import Work
 from wellfed.analyze.causes import Covers
 from wellfed.analyze.launches import Launches
+from wellfed.analyze.loader import Batches, pace_of, slowest_pace
 from wellfed.analyze.replay import Loop
 from wellfed.analyze.steps import find_steps
+from wellfed.analyze.study import study_device
 from wellfed.ingest import read_timeline
 from wellfed.predict.compose import compose, share, speedup
 from wellfed.predict.profiler import host_cost, host_cost_for
@@ -168,3 +171,36 @@ def test_composed_gains_never_add_up_to_more_than_the_step(
     assert 1.0 <= low <= high * (1 + 1e-9)
     assert high <= 1.0 / part * (1 + 1e-6)
     assert compose(step, saved, floor=0.0, disjoint=disjoint)[1] >= high * (1 - 1e-9)
+
+
+def test_one_wait_for_a_batch_bounds_the_pace() -> None:
+    taken = np.array([0, 40, 75, 120], np.int64) * 1_000_000
+    once = Batches(taken, np.array([True, False, False, False]))
+    assert slowest_pace(once) == pytest.approx(37.5e6) and not len(pace_of(once).arrival)
+    assert slowest_pace(Batches(taken, np.array([False] * 4))) is None
+    assert slowest_pace(Batches(taken, np.array([False] * 3 + [True]))) is None  # nothing after it
+    assert slowest_pace(Batches(taken, np.array([True, True, False, False]))) is None  # a pace was seen
+
+
+def test_a_loader_that_kept_up_with_slow_steps_only_is_found(tmp_path: Path) -> None:
+    """Three recorded steps of 30 ms; workers make a batch in 25 ms, and were behind at the first. Unrecorded, the
+    host's part would be shorter than that: the loader then holds it up."""
+    events: list[Event] = []
+    at, corr = 0.0, 0
+    for step, wait in enumerate((5_000.0, 80.0, 80.0)):
+        begin = at
+        name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+        events.append(event("user_annotation", name, at, wait))
+        at += wait
+        for _ in range(300):
+            corr += 1
+            events.append(event("cpu_op", "aten::mul", at, 80.0))
+            events.append(event("cuda_runtime", "cudaLaunchKernel", at + 60.0, 9.0, correlation=corr))
+            events.append(kernel("small", at + 66.0, 5.0, corr=corr))
+            at += 100.0
+        events.append(event("user_annotation", f"ProfilerStep#{step}", begin, at - begin))
+    study = study_device(read_timeline(write(tmp_path / "t.json", events)), 0)
+    cure = study.cures["data-wait"]
+    free = [b - a for b, a in zip(cure.before, cure.after, strict=True)]
+    assert min(free) > 0.0
+    assert cure.before[0] == pytest.approx(30_080_000, rel=0.01) and cure.before[1] < cure.before[0]

@@ -11,7 +11,7 @@ import numpy as np
 
 from wellfed.analyze.launches import Launches
 from wellfed.analyze.steps import HostSteps
-from wellfed.model.timeline import F64, I64, Cat, Timeline
+from wellfed.model.timeline import F64, I64, Cat, Mask, Timeline
 
 _WORKERS = re.compile(r"enumerate\(DataLoader\)#_MultiProcessing.*__next__")
 WAIT_NS = 1_000_000
@@ -31,20 +31,45 @@ class Pace(NamedTuple):
 NO_PACE = Pace(np.zeros(0, np.int64), np.zeros(0))
 
 
-def pace_of(timeline: Timeline, launches: Launches, steps: HostSteps) -> Pace:
-    """The pace of worker processes that the host waited for at least twice in the steps. A single wait tells
-    no rate: it stays the length it has."""
+class Batches(NamedTuple):
+    """The batches taken from worker processes in the steps: when (ns, the ends of `__next__`), and whether the host
+    waited for each."""
+
+    taken: I64
+    waited: Mask
+
+
+def batches_of(timeline: Timeline, launches: Launches, steps: HostSteps) -> Batches:
+    """The batches of worker processes that the launching threads took in the steps."""
     named = np.array([_WORKERS.search(n) is not None for n in timeline.names] or [False])
     begin, end = steps.start[0], steps.end[-1]
     # before PyTorch 1.11 annotations were written as operators
     note = launches.host & ((timeline.cat == Cat.ANNOTATION) | (timeline.cat == Cat.OP))
     rows = np.flatnonzero(note & named[timeline.name] & (timeline.ts >= begin) & (timeline.end <= end))
     limit = max(float(WAIT_NS), WAIT_SHARE * (end - begin) / len(steps))
-    waited = np.flatnonzero(timeline.dur[rows] >= limit)
+    return Batches(timeline.end[rows], timeline.dur[rows] >= limit)
+
+
+def pace_of(batches: Batches) -> Pace:
+    """The pace of worker processes that the host waited for at least twice in the steps. A single wait tells
+    no rate: see `slowest_pace`."""
+    waited = np.flatnonzero(batches.waited)
     if len(waited) < 2:
         return NO_PACE
-    arrival = timeline.end[rows][waited]
+    arrival = batches.taken[waited]
     since = np.diff(arrival, prepend=arrival[0]).astype(np.float64)
     mean = float(arrival[-1] - arrival[0]) / float(waited[-1] - waited[0])
-    since[0] = mean * float(len(rows) - waited[-1] + waited[0])
+    since[0] = mean * float(len(batches.taken) - waited[-1] + waited[0])
     return Pace(arrival, since)
+
+
+def slowest_pace(batches: Batches) -> float | None:
+    """Where the host waited for one batch only, and took others after it that were ready: the time between batches
+    (ns) that the workers kept to at least, on the mean. The recorded loop was slow enough for them; a free one may
+    not be. None where no such thing was seen."""
+    waited = np.flatnonzero(batches.waited)
+    if len(waited) != 1 or waited[0] + 1 >= len(batches.taken):
+        return None
+    first = int(waited[0])
+    after = (batches.taken[first + 1 :] - batches.taken[first]) / np.arange(1, len(batches.taken) - first)
+    return float(after.min())

@@ -18,7 +18,7 @@ from wellfed.analyze.budget import Work
 from wellfed.analyze.causes import PAGEABLE, SYNC_CALL, TO_HOST, Covers
 from wellfed.analyze.intervals import Intervals, covered, union
 from wellfed.analyze.launches import Launches
-from wellfed.analyze.loader import pace_of
+from wellfed.analyze.loader import Pace, batches_of, pace_of, slowest_pace
 from wellfed.analyze.steps import HostSteps
 from wellfed.model.timeline import F64, I64, Cat, Ints, Mask, Timeline
 from wellfed.predict.profiler import HostCost
@@ -91,6 +91,10 @@ class Loop:
     """Actions before which the host took a batch from a loader that has a pace of its own: the time since the
     batch before, and the host time from this batch to the action. `paced_tail` is the same of a step's tail."""
     paced_tail: dict[int, tuple[float, float]] = field(default_factory=dict)
+    batches: tuple[dict[int, tuple[float, float]], dict[int, tuple[float, float]]] = ({}, {})
+    """As `paced` and `paced_tail`, all batches of a loader whose pace is not known: only that a batch came every
+    `slowest_pace` ns at least. Given a pace by `at_pace`."""
+    slowest_pace: float | None = None
     measured_ns: float = 0.0
     """Measured time of a step as recorded; `identity_error` is how far off the unchanged replay is, a fraction."""
     identity_error: float = 0.0
@@ -112,6 +116,8 @@ class _Host:
     spent_tail: dict[str, list[float]]
     paced: dict[int, tuple[float, float]]
     paced_tail: dict[int, tuple[float, float]]
+    batches: tuple[dict[int, tuple[float, float]], dict[int, tuple[float, float]]]
+    slowest_pace: float | None
     step_at: list[int]
     tail: list[float]
     recorded: float
@@ -218,7 +224,12 @@ class _Builder:
                 free_list[low] = max(t_at - t_start, 0.0)
                 for c, found in clocked.items():
                     spent[c][low] = float(_inside(found, np.array([t_start]), np.array([t_at]))[0])
-        paced, paced_tail = self._paced(own, begin_of, step_at, boundaries, host_time)
+        batches = batches_of(t, self.launches, self.steps)
+        pace = pace_of(batches)
+        slowest = slowest_pace(batches)
+        if slowest is not None:  # each batch, at a pace that is set later (`at_pace`)
+            pace = Pace(batches.taken, np.zeros(len(batches.taken)))
+        paced, paced_tail = self._paced(pace, own, begin_of, step_at, boundaries, host_time)
         host = _Host(
             free=free_list,
             call=call.tolist(),
@@ -227,8 +238,10 @@ class _Builder:
             is_sync=is_sync.tolist(),
             spent=spent,
             spent_tail=spent_tail,
-            paced=paced,
-            paced_tail=paced_tail,
+            paced=paced if slowest is None else {},
+            paced_tail=paced_tail if slowest is None else {},
+            batches=(paced, paced_tail) if slowest is not None else ({}, {}),
+            slowest_pace=slowest,
             step_at=step_at.tolist(),
             tail=tail,
             recorded=recorded,
@@ -236,12 +249,17 @@ class _Builder:
         return self._with_events(rows, host)
 
     def _paced(
-        self, own: Ints, begin_of: I64, step_at: Ints, boundaries: I64, host_time: Callable[[I64], F64]
+        self,
+        pace: Pace,
+        own: Ints,
+        begin_of: I64,
+        step_at: Ints,
+        boundaries: I64,
+        host_time: Callable[[I64], F64],
     ) -> tuple[dict[int, tuple[float, float]], dict[int, tuple[float, float]]]:
         """Where in the sequence batches of a paced loader were taken: before which action, or in which tail."""
         paced: dict[int, tuple[float, float]] = {}
         tails: dict[int, tuple[float, float]] = {}
-        pace = pace_of(self.t, self.launches, self.steps)
         for at, since in zip(pace.arrival.tolist(), pace.since.tolist(), strict=True):
             after = int(np.searchsorted(begin_of[own], at))
             i = int(own[after]) if after < len(own) else len(begin_of)
@@ -422,6 +440,8 @@ class _Builder:
             saving=saving,
             paced=host.paced,
             paced_tail=host.paced_tail,
+            batches=host.batches,
+            slowest_pace=host.slowest_pace,
             step_at=host.step_at,
             tail=host.tail,
             fetch=[int(r) in fetching for r in rows.tolist()],
@@ -747,6 +767,12 @@ def as_graph(loop: Loop, *, node_gap_ns: float) -> Loop:
         paced={i: (since, 0.0) for i, (since, _) in loop.paced.items()},
         paced_tail={k: (since, 0.0) for k, (since, _) in loop.paced_tail.items()},
     )
+
+
+def at_pace(loop: Loop, since: float) -> Loop:
+    """The loop with a loader that delivers a batch every `since` ns."""
+    before, tails = ({i: (since, after) for i, (_, after) in found.items()} for found in loop.batches)
+    return replace(loop, paced=before, paced_tail=tails)
 
 
 @dataclass(frozen=True, kw_only=True)
