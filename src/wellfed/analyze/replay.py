@@ -182,7 +182,7 @@ class _Builder:
         t, begin, end = self.t, self.steps.start[0], self.steps.end[-1]
         rows = self._action_rows(begin, end)
         s0, s1 = t.ts[rows], t.end[rows]
-        waits, back, is_sync = self._waits(rows, s0, s1)
+        waits, back, is_sync, full = self._waits(rows, s0, s1)
         host_time, recorded = self._host_clock(begin, end)
         boundaries = np.array([*self.steps.start, end], np.int64)
         step_at = np.searchsorted(s0, boundaries)
@@ -196,7 +196,7 @@ class _Builder:
         free = host_time(begin_of) - host_time(since)
         call = host_time(finish) - host_time(begin_of)
         waits, is_sync = np.where(side, -1, waits), is_sync & ~side
-        blocked = waits >= 0
+        blocked = (waits >= 0) | (full & ~side)
         typical = _typical(self.t.name[rows], (s1 - s0).astype(float), ~blocked)
         call = np.where(blocked | is_sync, np.minimum(call, typical), call)
         clocked = {c: _on_clock(self.covers.disjoint[c], host_time) for c in HOST_CAUSES}
@@ -287,8 +287,9 @@ class _Builder:
         nested = np.concatenate([[False], t.end[rows][1:] <= reach[:-1]]) & ~np.isin(rows, launching)
         return np.asarray(rows[~nested])
 
-    def _waits(self, rows: I64, s0: I64, s1: I64) -> tuple[I64, F64, Mask]:
-        """For each action the position (in launch order) of the event it waits for, and its way back."""
+    def _waits(self, rows: I64, s0: I64, s1: I64) -> tuple[I64, F64, Mask, Mask]:
+        """For each action the position (in launch order) of the event it waits for, and its way back; whether it
+        synchronises; and whether it is a launch held up by a queue full of work that the recording lacks the end of."""
         t, work, events = self.t, self.work, self.events
         launch_start = self.launches.start[events]
         ends = work.end[events]
@@ -302,6 +303,8 @@ class _Builder:
             plain[kinds == kind] = np.median((s1 - s0)[kinds == kind])
         waits = np.full(len(rows), -1, np.int64)
         back = np.zeros(len(rows))
+        full = np.zeros(len(rows), bool)
+        done = np.searchsorted(sorted_ends, s0, side="right")
         slack = 2_000  # a kernel's end and the host's clock agree to about a microsecond
         before = np.searchsorted(launch_start, s0)
         page = np.array([PAGEABLE.search(n) is not None for n in t.names] or [False])[work.name[events]]
@@ -321,6 +324,8 @@ class _Builder:
                     continue  # a slow call beside which some work happened to end
                 waits[i] = by_end[at]
                 back[i] = max(float(s1[i] - sorted_ends[at]), 0.0)
+            elif not is_sync[i] and before[i] - done[i] >= QUEUE_DEPTH:
+                full[i] = True  # no recorded work ended meanwhile: the place came free by work of before
         unblocked = is_sync & (waits < 0)
         known = back[is_sync & (waits >= 0)]
         usual = float(np.median(known)) if len(known) else 5_000.0
@@ -332,7 +337,7 @@ class _Builder:
             if at >= 0 and "Event" not in names[i]:
                 waits[i] = at
                 back[i] = min(usual, float(s1[i] - s0[i]))
-        return waits, back, is_sync
+        return waits, back, is_sync, full
 
     def _named_alloc(self, rows: I64) -> Mask:
         """Allocation and release calls: the release of device memory waits for the device."""
