@@ -9,6 +9,16 @@ from wellfed.cli.common import Output, emit, fail_on_option, output_options
 from wellfed.cli.events import exporting
 
 
+def _show_recipe(context: click.Context, _: click.Parameter, how: str | None) -> None:
+    """Prints before the other arguments are asked for, as `--help` does."""
+    if how is None or context.resilient_parsing:
+        return
+    from wellfed.report.recipes import recipe
+
+    click.echo(recipe(how), nl=False)
+    context.exit()
+
+
 @click.command("trace", epilog="Example: wellfed trace trace.json.gz --step-ms 46.4 -o report.html")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("--rank", "ranks", type=int, multiple=True, metavar="N", help="Only this rank; repeatable.")
@@ -28,6 +38,14 @@ from wellfed.cli.events import exporting
 )
 @click.option("--network", metavar="NAME", help="Link between nodes, to judge its speed: ib-ndr, eth-400...")
 @click.option("--ray", metavar="ADDRESS", help="Read the files on this Ray cluster, one task each.")
+@click.option(
+    "--how",
+    type=click.Choice(["torch", "nsys", "jax", "memory", "hang"]),
+    is_eager=True,
+    expose_value=False,
+    callback=_show_recipe,
+    help="Print the lines that record a good trace, and exit.",
+)
 @fail_on_option("never")
 @output_options("text", "json", "md", "html", perfetto=True)
 def command(
@@ -42,9 +60,13 @@ def command(
     fail_on: str,
     output: Output,
 ) -> None:
-    """Read profiler traces (PyTorch's, .json .gz .zst; files, folders or globs): where each GPU's time went,
-    to the nanosecond, why it was idle, and what curing each cause is worth in the step nobody recorded. Of several
-    ranks: who holds the others up. Parquet files of a pipeline's operation records are read too."""
+    """Read recordings of GPU work: where each GPU's time went, to the nanosecond, why it was idle, and what curing each
+    cause is worth in the step nobody recorded. Of several ranks: who holds the others up.
+
+    PATH is a file, a folder or a glob. Read are traces of PyTorch's profiler (.json .gz .zst), of Nsight Systems
+    (.sqlite, from `nsys export`), of rocprofv3 (JSON) and of JAX (.trace.json.gz); PyTorch's memory
+    snapshots (.pickle) and flight-recorder dumps (nccl_trace_rank_N); Parquet files of a pipeline's operation
+    records. --how shows how to record them."""
     from wellfed import api
     from wellfed.ingest.workers import ray_executor
 

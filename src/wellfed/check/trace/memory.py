@@ -135,6 +135,10 @@ def _explained(oom: OutOfMemory, memory: MemoryHeld) -> tuple[str, str]:
     if oom.cause == "limit":
         said = f"the device had {size(oom.device_free_bytes)} free: the process has a limit of its own"
         return said, "raise `torch.cuda.memory.set_per_process_memory_fraction`"
+    reserved = oom.moment.reserved_bytes if oom.moment else None
+    if oom.cause == "full" and reserved is not None and oom.asked_bytes > reserved + oom.device_free_bytes:
+        said = f"more than the {size(reserved + oom.device_free_bytes)} there would be if this process held nothing else"
+        return said, "make this request smaller: cut the batch or the tensor in pieces"
     if oom.cause == "full":
         held = oom.moment.allocated_bytes if oom.moment else 0
         said = f"{size(held)} were allocated, and all that was free ({size((oom.room_bytes or 0) + oom.device_free_bytes)}) is less"
