@@ -1,0 +1,8 @@
+"""Loops with one known ill each, and healthy ones: makers in a module per theme, one table per set."""
+
+from loops.base import Loop
+from loops.table_first import FIRST
+from loops.table_fresh import FRESH
+from loops.table_later import LATER
+
+LOOPS: dict[str, Loop] = {**FIRST, **FRESH, **LATER}
