@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from wellfed.model import Case
-from wellfed.report import terminal, words
+from wellfed.report import story, terminal, words
 from wellfed.report.story import View
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -148,3 +148,21 @@ def test_long_lists_are_cut_with_a_count() -> None:
     text = terminal.render(Case(verdicts=many), width=80)
     assert f"{200 - terminal.MAX_FULL - terminal.MAX_BRIEF} more in the JSON" in text
     assert words.cells(max(text.split("\n"), key=words.cells)) <= 80
+
+
+def test_of_many_ranks_those_that_stand_out_are_listed() -> None:
+    ranks = (
+        *tuple(cases.rank(n, wait=2 * cases.MS) for n in range(200)),
+        cases.rank(777, wait=90 * cases.MS),
+    )
+    case = Case(ranks=ranks)
+    shown = story.ranks_shown(case, 16)
+    assert len(shown) == 16
+    assert shown[-1].rank == 777
+    assert [r.rank for r in shown] == sorted(r.rank for r in shown if r.rank is not None)
+    assert shown[:-1] == ranks[:15]
+    text = terminal.render(case, width=100, view="trace", color=False)
+    assert "those that stand out, 185 more in the JSON" in text
+    assert "777/" in text
+    assert len(text.splitlines()) < 120
+    assert story.ranks_shown(Case(ranks=ranks[:3]), 16) == ranks[:3]

@@ -84,8 +84,7 @@ def fold_warnings(of_ranks: Sequence[tuple[TraceWarning, ...]]) -> tuple[TraceWa
         replace(
             same[0],
             count=sum(w.count for w in same),
-            sample=same[0].sample
-            + (f" (and {len(same) - 1} more like it, on other ranks)" if len(same) > 1 else ""),
+            sample=same[0].sample + (f" (and on {len(same) - 1} more ranks)" if len(same) > 1 else ""),
         )
         for same in kinds.values()
     )

@@ -350,13 +350,11 @@ def kernel_list(case: Case, *, limit: int = 12) -> Chart | None:
 
 def rank_heat(case: Case) -> Chart | None:
     """Ranks against parts of the step; None below two ranks. Strength is opacity, so both themes work."""
-    told = {id(rank): (rank, shares) for rank in case.ranks if (shares := rank_shares(rank))}
-    if len(told) < 2:
+    listed = story.ranks_shown(case, MAX_ROWS)
+    rows = [(rank, shares) for rank in listed if (shares := rank_shares(rank))]
+    if len(rows) < 2:
         return None
-    rows = list(told.values())
-    rows.sort(key=lambda item: -sum(share for name, share in item[1].items() if group_of(name) == "idle"))
-    left_out = len(rows) - MAX_ROWS
-    rows = sorted(rows[:MAX_ROWS], key=lambda item: (item[0].rank or 0, item[0].device or 0))
+    left_out = len(case.ranks) - len(listed)
     names = sorted({name for _, shares in rows for name in shares}, key=_part_order)
     names = [name for name in names if any(shares.get(name, 0) >= 0.005 for _, shares in rows)][:10]
     values = [
@@ -371,7 +369,7 @@ def rank_heat(case: Case) -> Chart | None:
         for at, (rank, shares) in enumerate(rows)
         for name in names
     ]
-    title = heat_title(rows) + (f" ({left_out} calmer ones left out)" if left_out > 0 else "")
+    title = heat_title(rows) + (f" ({left_out} that stand out less are left out)" if left_out > 0 else "")
     return _heat(title, values, columns=len(names))
 
 

@@ -73,7 +73,7 @@ def _warnings(case: Case) -> list[str]:
         return []
     lines = ["**Trace warnings**", ""]
     for warning in case.warnings:
-        line = f"- {code(warning.code)} x{warning.count:,}"
+        line = f"- {code(warning.code)}" + (f" x{warning.count:,}" if warning.count else "")
         line += f" weakens {text(warning.weakens)}" if warning.weakens else ""
         lines.append(line + (f" (such as {code(warning.sample)})" if warning.sample else ""))
     return [*lines, ""]

@@ -26,7 +26,15 @@ def case_html(case: Case) -> str:
         blocks.append(tag("div", story.machine_phrase(case.machine), style="opacity:.75"))
     for warning in case.warnings[:MAX_VERDICTS]:
         weakens = join((" weakens ", prose(warning.weakens))) if warning.weakens else None
-        blocks.append(tag("div", "! ", tag("code", warning.code), f" x{warning.count:,}", weakens))
+        blocks.append(
+            tag(
+                "div",
+                "! ",
+                tag("code", warning.code),
+                f" x{warning.count:,}" if warning.count else "",
+                weakens,
+            )
+        )
     rank = story.shown_rank(case)
     if rank is not None:
         blocks.append(_rank(rank))

@@ -34,7 +34,7 @@ def warnings(case: Case, pictures: Pictures) -> Safe:
         tag(
             "li",
             tag("code", w.code, class_="loud"),
-            f" x{w.count:,}",
+            f" x{w.count:,}" if w.count else "",
             join((" weakens ", prose(w.weakens))) if w.weakens else None,
             join((" (such as ", tag("code", w.sample), ")")) if w.sample else None,
         )
@@ -123,7 +123,7 @@ def ranks(case: Case, pictures: Pictures) -> Safe:
     if len(case.ranks) < 2:
         return NOTHING
     rows: list[tuple[Child, ...]] = []
-    for at, rank in enumerate(case.ranks[:MAX_ROWS]):
+    for at, rank in enumerate(story.ranks_shown(case, MAX_ROWS)):
         budget = rank.step_budget or rank.budget
         if budget is None:
             rows.append((charts.short_rank(rank, at), "no GPU event", "", "", "", "", ""))

@@ -7,6 +7,7 @@ and what comes next, so that terminal, Markdown, HTML and notebook tell the same
 import re
 from collections import Counter
 from collections.abc import Iterable
+from statistics import median
 from typing import Literal, NamedTuple
 
 from wellfed.model import Case, Ceiling, Headline, Machine, RankTrace, Verdict
@@ -155,9 +156,40 @@ def kernel_name(name: str) -> str:
 
 
 def top_cause(rank: RankTrace) -> str:
-    """The idle cause that takes most of the step (or of the capture); empty when none is known."""
+    """The idle cause that takes most of the step (or of the capture); empty when none takes any."""
     idle = rank.step_idle if rank.step_budget is not None else rank.idle
-    return words.clean(max(idle, key=lambda name: idle[name], default=""))
+    name = max(idle, key=lambda name: idle[name], default="")
+    return words.clean(name) if idle.get(name, 0) > 0 else ""
+
+
+def ranks_shown(case: Case, most: int) -> tuple[RankTrace, ...]:
+    """The ranks to list, in their order. Of too many those that stand out: who holds the others up, whose step is
+    shown, whose files say nothing, then those whose step is divided unlike the median rank's."""
+    if len(case.ranks) <= most:
+        return case.ranks
+    shares = [_shares(rank) for rank in case.ranks]
+    usual = [median(values) for values in zip(*(one for one in shares if one is not None), strict=True)]
+    slow = case.together.straggler if case.together is not None else None
+    shown = shown_rank(case)
+
+    def stands_out(at: int) -> tuple[int, float]:
+        rank, mine = case.ranks[at], shares[at]
+        if (slow is not None and rank.rank == slow.rank) or rank is shown:
+            return 0, 0.0
+        if mine is None:
+            return 1, 0.0
+        return 2, -max(abs(a - b) for a, b in zip(mine, usual, strict=True))
+
+    first = sorted(sorted(range(len(case.ranks)), key=stands_out)[:most])
+    return tuple(case.ranks[at] for at in first)
+
+
+def _shares(rank: RankTrace) -> tuple[float, ...] | None:
+    budget = rank.step_budget or rank.budget
+    if budget is None:
+        return None
+    parts = (budget.compute_ns, budget.exposed_comm_ns, budget.exposed_copy_ns, budget.idle_ns)
+    return tuple(ns / max(budget.span_ns, 1) for ns in parts)
 
 
 def together_lines(case: Case) -> list[str]:

@@ -64,7 +64,7 @@ def _warnings(case: Case, width: int) -> list[Line]:
         return []
     lines = _heading("Trace warnings", "what the file lacks, and what that weakens", width)
     for warning in case.warnings:
-        spans = [*prose(warning.code, "warning"), *prose(f" x{warning.count:,}")]
+        spans = [*prose(warning.code, "warning"), *prose(f" x{warning.count:,}" if warning.count else "")]
         if warning.weakens:
             spans += [*prose(" weakens ", "dim"), *prose(warning.weakens)]
         if warning.sample:
@@ -108,7 +108,7 @@ def _ranks(case: Case, width: int) -> list[Line]:
         return []
     header = ("rank", "step", "compute", "comm", "copy", "idle", "top cause of idle")
     rows: list[list[Span]] = [[(name, "dim") for name in header]]
-    for rank in case.ranks[:MAX_RANKS]:
+    for rank in story.ranks_shown(case, MAX_RANKS):
         name = "/".join(str(n) for n in (rank.rank, rank.device) if n is not None) or "?"
         budget = rank.step_budget or rank.budget
         if budget is None:
@@ -123,7 +123,9 @@ def _ranks(case: Case, width: int) -> list[Line]:
     rows = [[row[at] for at in keep] for row in rows]
     align = "".join("lrrrrrl"[at] for at in keep)
     more = len(case.ranks) - MAX_RANKS
-    note = "rank/device, shares of its step" + (f"; {more:,} more in the JSON" if more > 0 else "")
+    note = "rank/device, shares of its step" + (
+        f"; those that stand out, {more:,} more in the JSON" if more > 0 else ""
+    )
     lines = [*_heading("Ranks", note, width), *columns(rows, width, align=align, flexible=len(keep) - 1)]
     for line in story.together_lines(case):
         lines += flow(prose(line), width, first=_pad(2), rest=4)
