@@ -1,9 +1,13 @@
 """Many ranks through `wellfed trace`: from files to the finding that names the slow one, and what is said when it can't be."""
 
 import json
+import multiprocessing
+import pickle
 import re
-from concurrent.futures import Future
+import sys
+from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -281,6 +285,51 @@ def test_a_cluster_gets_one_task_a_file_through_the_same_function(tmp_path: Path
     assert case.together == api.trace(tmp_path).together
 
 
+class FakeRay:
+    """Ray's client as the executor uses it: what goes to a task and comes back is pickled, as between machines."""
+
+    def __init__(self) -> None:
+        self.started: dict[str, Any] = {}
+        self.calls = 0
+
+    def init(self, **options: Any) -> None:
+        self.started = options
+
+    def remote(self, **options: Any) -> Any:
+        def task(function: Any) -> Any:
+            def submit(*arguments: Any) -> bytes:
+                self.calls += 1
+                there, given = pickle.loads(pickle.dumps((function, arguments)))
+                return pickle.dumps(there(*given))
+
+            return SimpleNamespace(remote=submit)
+
+        return task
+
+    def get(self, reference: bytes) -> Any:
+        return pickle.loads(reference)
+
+
+def test_ray_gets_one_task_a_file_and_all_that_crosses_can_be_pickled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job(tmp_path, ranks=3, slow=1, factor=1.5)
+    (tmp_path / "trace_9.json").write_text("no trace")
+    ray = FakeRay()
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    case = api.trace(tmp_path, executor=workers.ray_executor("ray://head:10001"))
+    assert ray.started["address"] == "ray://head:10001"
+    assert ray.calls == 4
+    assert case.together == api.trace(tmp_path).together
+    assert any("trace_9.json" in str(v.where) or "trace_9.json" in v.message for v in case.verdicts)
+
+
+def test_processes_of_the_standard_library_do_as_a_cluster(tmp_path: Path) -> None:
+    job(tmp_path, ranks=2, slow=1, factor=1.5)
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        assert api.trace(tmp_path, executor=pool).together == api.trace(tmp_path).together
+
+
 def test_a_cluster_that_is_not_there_is_an_error_with_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with pytest.raises(WellfedError) as error:
@@ -391,6 +440,9 @@ def test_the_facts_of_two_sampled_ranks_come_out(corpus: Path) -> None:
         assert row.comm_ns == sum(p["dur_ns"][k] for p in pairs)
     assert named(case, "missing-ranks").reason == "missing"
     assert named(case, "straggler").verdict == "not-judged"
+    # ten of twenty: not all, though no group is refused
+    assert named(case, "unmatched-collectives").verdict == "not-judged"
+    assert "10 of 20" in named(case, "unmatched-collectives").message
 
 
 @pytest.mark.corpus

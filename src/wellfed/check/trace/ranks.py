@@ -487,9 +487,15 @@ def judge_unmatched(ranks: RanksFound) -> Verdict | None:
     study = ranks.study
     if study is None:
         return None
-    if not study.refused:
+    if study.matched >= study.calls:
         return _passed(f"all {study.calls:,} collectives are matched")
-    lost = sum(r.calls for r in study.refused)
+    if not study.refused:
+        why = next((note for note in study.notes if "is kept" in note), "their other side is in no file")
+        return unjudged(
+            "no-fact",
+            f"{study.calls - study.matched:,} of {study.calls:,} collectives are not matched ({why})",
+        )
+    lost = study.calls - study.matched
     reasons = Counter({r.reason: 0 for r in study.refused})
     for r in study.refused:
         reasons[r.reason] += r.calls
