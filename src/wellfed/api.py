@@ -32,7 +32,7 @@ from wellfed.report import notebook
 from wellfed.report.story import rank_name
 
 if TYPE_CHECKING:
-    from wellfed.analyze import Each
+    from wellfed.analyze import Each, Study
     from wellfed.analyze.collectives import CollectiveSeries
     from wellfed.analyze.comm_knobs import Knob
     from wellfed.ingest.workers import Executor
@@ -258,12 +258,24 @@ def _look(path: Path, asked: _Asked, each: "Each | None" = None) -> list[_Look] 
             for study in found.studies
             for verdict in judge_study(study, price=asked.price)
         )
+        if asked.steps is None:
+            verdicts += tuple(_recording(timeline, study) for study in found.studies)
         rank = told if asked.many else timeline.rank
         looks.append(
             _Look(timeline.source, rank, found.ranks, found.warnings, verdicts, whole, held_in(timeline))
         )
         del timeline
     return looks
+
+
+def _recording(timeline: "Timeline", study: "Study") -> Verdict:
+    """What the recording lacks."""
+    from wellfed.analyze.capture import lacks_of
+    from wellfed.check.trace.capture import judge_recording
+    from wellfed.check.trace.verdicts import placed
+
+    verdict = judge_recording(lacks_of(timeline, study), source=timeline.source, kind=timeline.kind)
+    return placed(verdict, judge_recording.manual, study, None)  # type: ignore[attr-defined]
 
 
 def _step_ns(rank: "RankTrace") -> int:

@@ -155,7 +155,8 @@ def test_no_gpu_event_is_not_judged(tmp_path: Path) -> None:
     rows = [e for e in simulate().events if e["cat"] != "kernel"]
     case = api.trace(write(tmp_path / "t.json", rows))
     assert case.ranks[0].budget is None
-    assert [(v.code, v.verdict, v.reason) for v in case.verdicts] == [("T001", "not-judged", "no-gpu-event")]
+    said = [(v.code, v.verdict, v.reason) for v in case.verdicts]
+    assert said == [("T010", "finding", None), ("T001", "not-judged", "no-gpu-event")]
 
 
 def test_without_steps_or_launches_nothing_is_promised(tmp_path: Path) -> None:
