@@ -121,6 +121,18 @@ def family(name: str, kind: str = "kernel", operator: str = "") -> str:
     return found
 
 
+_LAYOUT = re.compile(
+    r"(?i)nchwToNhwc|nhwcToNchw|SubTensorOp|batched_transpose_\d|im2col|col2im|vol2col|splitK_?reduce|ReduceSplitK"
+)
+
+
+@lru_cache(65536)
+def is_layout(name: str) -> bool:
+    """Whether a kernel of a product or convolution only moves or sums what another computes: its name says nothing about
+    the units, and it runs at the memory's speed."""
+    return _LAYOUT.search(name) is not None
+
+
 _PRECISION: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (label, re.compile(pattern))
     for label, pattern in (

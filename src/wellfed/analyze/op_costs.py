@@ -246,7 +246,7 @@ def _row_wise(flops: float, *, reads: Iterable[int], writes: int = 1, of: int = 
     return cost
 
 
-def _reduction(dim: int, keep: int) -> Formula:
+def _reduction(dim: int) -> Formula:
     """A sum, mean, maximum... over the dimensions listed at `dim` (none: over all)."""
 
     def cost(call: Call) -> OpCost | None:
@@ -446,10 +446,14 @@ FORMULAS: dict[str, Formula] = {
     "aten::_log_softmax": _row_wise(5, reads=(0,)),
     "aten::_softmax_backward_data": _row_wise(4, reads=(0, 1)),
     "aten::_log_softmax_backward_data": _row_wise(4, reads=(0, 1)),
-    "aten::sum": _reduction(1, 2),
-    "aten::mean": _reduction(1, 2),
-    "aten::amax": _reduction(1, 2),
-    "aten::amin": _reduction(1, 2),
+    "aten::sum": _reduction(1),
+    "aten::mean": _reduction(1),
+    "aten::amax": _reduction(1),
+    "aten::amin": _reduction(1),
+    "aten::var": _reduction(1),
+    "aten::std": _reduction(1),
+    "aten::var_mean": _reduction(1),
+    "aten::logsumexp": _reduction(1),
     "aten::embedding": _embedding,
     "aten::embedding_dense_backward": _embedding_backward,
     "aten::cat": _cat,

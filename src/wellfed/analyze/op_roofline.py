@@ -7,7 +7,7 @@ import numpy as np
 
 from wellfed import catalog
 from wellfed.analyze.budget import Work
-from wellfed.analyze.families import family, precision
+from wellfed.analyze.families import family, is_layout, precision
 from wellfed.analyze.launches import Launches
 from wellfed.analyze.op_chain import NO_OP, OpChain
 from wellfed.analyze.op_costs import FORMULAS, cost_of
@@ -88,7 +88,7 @@ def unit_of(call: Call, cost: OpCost, kernels: Mapping[str, int]) -> str | None:
     if typed != "fp32" or not cost.matrix:
         return typed
     for name, _ in sorted(kernels.items(), key=lambda item: -item[1]):
-        if family(name) in _MATRIX_FAMILIES and (told := precision(name)) is not None:
+        if family(name) in _MATRIX_FAMILIES and not is_layout(name) and (told := precision(name)) is not None:
             return told
     return None
 

@@ -114,17 +114,17 @@ def study_device(
         work=step_work(timeline, work, launches, steps),
         strip=overlap_strip(work, steps.names, windows),
     )
-    chain = OpChain(timeline, work, launches) if timeline.shapes else None
-    calls = op_calls(timeline, chain) if chain is not None else None
+    replayed = middle(unbroken(steps), launches, replay_events)
+    chain = OpChain(timeline, work, launches)
+    calls = op_calls(timeline, chain)
     roof = roof_of(name)
-    seen: Seen | None = None
-    if chain is not None and calls is not None and calls.call:
+    if calls.call:
         inside = in_steps(work, launches, steps)
         rank = replace(rank, roofline=op_roofline(timeline, work, launches, steps, calls, roof, inside))
-        seen = look(timeline, work, launches, unbroken(steps), chain, calls, roof)
+    seen = look(timeline, work, launches, replayed, chain, calls, roof)
     found = Study(
         rank=rank,
-        shapes_known=calls is not None and bool(calls.call),
+        shapes_known=bool(calls.call),
         roof_known=roof is not None,
         warnings=integrity_warnings(timeline, work, launches, steps),
         evidence={
@@ -137,7 +137,6 @@ def study_device(
         staged_ns=staged_ns(covers, work, windows),
         step_known=step_ms is not None,
     )
-    replayed = middle(unbroken(steps), launches, replay_events)
     return _with_replay(found, timeline, work, launches, covers, replayed, budgets, charged, step_ms, seen)
 
 

@@ -55,6 +55,18 @@ GOOD_KERNEL = {
 (190 GEMM shapes of 1 to 550 GFLOP: 0.66 to 0.92 of the dense peak plus 2 to 5 us, triton and fused-optimizer kernels
 0.73 to 0.85 of the memory's). Published: 794.5 of 989 TFLOP/s, 80 % (catalogue, `achieved_bf16_tflops`)."""
 
+GOOD_CONV = {
+    "low": Efficiency(0.30, 0.40, 8_000.0),
+    "expected": Efficiency(0.50, 0.55, 5_000.0),
+    "high": Efficiency(0.75, 0.75, 3_000.0),
+}
+"""The same for a library's convolution: 35 to 56 % of the bf16 dense peak in NCHW, 69 to 82 % in channels_last (cuDNN of
+torch 2.11 on an H200, 3 x 3 with 128 to 512 channels, forward and backward)."""
+
+SIMT_FP32 = 0.72
+"""Share of the fp32 peak that a large product without matrix units reaches: 69 to 72 % (cuBLAS of torch 2.11 on an H200,
+10 shapes); tf32 as in `GOOD_KERNEL`."""
+
 FLASH = {
     "low": (0.28, 0.20),
     "expected": (0.40, 0.30),

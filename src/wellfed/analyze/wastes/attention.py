@@ -8,13 +8,17 @@ from wellfed.analyze.replay import Edit
 from wellfed.analyze.shapes import Call
 from wellfed.analyze.wastes.precision import good_ns
 from wellfed.analyze.wastes.seen import HOST_STAYS, POINTS, Seen, Waste, dearest
-from wellfed.predict.roofline import attention
+from wellfed.predict.roofline import FLASH, GOOD_KERNEL, attention
 
 _SOFTMAX = ("aten::_softmax", "aten::_softmax_backward_data", "aten::_safe_softmax")
 _PRODUCTS = ("aten::bmm", "aten::baddbmm", "aten::baddbmm_")
 FUSED_HOST = {"low": 120_000.0, "expected": 80_000.0, "high": 40_000.0}
 """Host time of one call of fused attention, forward or backward (ns): 145 to 275 us as recorded on an H200's host with
 torch 2.11 (cuDNN), of which recording is a third to two thirds."""
+HEAD = {"low": 128.0, "expected": 80.0, "high": 64.0}
+"""Length of a head where it was not recorded."""
+REACH = 24
+"""Kernels from a softmax to a product of its own, at most: masks, scaling, dropout, casts, copies."""
 _MASKS = ("masked_fill", "where", "add", "tril", "triu")
 
 
@@ -33,6 +37,8 @@ class Scores(NamedTuple):
 def unfused_attention(seen: Seen) -> list[Waste]:
     """Kernels around softmaxes over scores between two batched products, replaced by one fused kernel forward and one
     backward. What else reads the scores cannot be seen: then the cure does not fit."""
+    if not seen.shapes:
+        return _by_names(seen)
     kinds: dict[Scores, list[int]] = {}
     for events in seen.by_call(seen.order).values():
         call = seen.call(events[0])
@@ -67,6 +73,16 @@ def unfused_attention(seen: Seen) -> list[Waste]:
             gains[event] = (share, text)
     if not concerned or not seen.at_least(seen.total_ns(concerned)):
         return []
+    return [_waste(seen, concerned, gone, duration, gains)]
+
+
+def _waste(
+    seen: Seen,
+    concerned: set[int],
+    gone: dict[str, set[int]],
+    duration: dict[str, dict[int, float]],
+    gains: dict[int, tuple[float, str]],
+) -> Waste:
     made = [
         Edit(
             duration=duration[p],
@@ -77,16 +93,80 @@ def unfused_attention(seen: Seen) -> list[Waste]:
         for p in POINTS
     ]
     seen.claimed |= concerned
-    return [
-        Waste(
-            name="unfused-attention",
-            edits=(made[0], made[1], made[2]),
-            kernel_ns=seen.total_ns(concerned) / seen.per,
-            kernels=len(concerned) / seen.per,
-            text=f"attention in {len(concerned) / seen.per:.0f} kernels a step that write and read every score",
-            lines=dearest(seen, gains),
-        )
-    ]
+    return Waste(
+        name="unfused-attention",
+        edits=(made[0], made[1], made[2]),
+        kernel_ns=seen.total_ns(concerned) / seen.per,
+        kernels=len(concerned) / seen.per,
+        text=f"attention in {len(concerned) / seen.per:.0f} kernels a step that write and read every score",
+        lines=dearest(seen, gains),
+    )
+
+
+def _by_names(seen: Seen) -> list[Waste]:
+    """The same where arguments were not recorded: a softmax with batched products on both sides and nothing between but
+    light kernels. The scores are as many as the softmax can have gone over in its time; the length of a head is not
+    known: 64 to 128, as is usual."""
+    peak = seen.roof.flops_per_s.get("bf16") or seen.roof.flops_per_s.get("fp16")
+    if peak is None:
+        return []
+    order, operators = seen.order, [seen.operator(e) for e in seen.order]
+    light = [_is_light(seen, e, op) for e, op in zip(order, operators, strict=True)]
+    duration: dict[str, dict[int, float]] = {point: {} for point in POINTS}
+    gains: dict[int, tuple[float, str]] = {}
+    concerned: set[int] = set()
+    for at, (event, op) in enumerate(zip(order, operators, strict=True)):
+        if op not in _SOFTMAX:
+            continue
+        backward = "backward" in op
+        sides = [_side(operators, light, at, way, 2 if backward else 1) for way in (-1, 1)]
+        if not all(sides):
+            continue
+        mine = [order[i] for side in sides for i in side]
+        masked = any(f"::{word}" in operators[i] for side in sides for i in side for word in _MASKS)
+        name = seen.name(event)
+        half = "BFloat16" in name or "Half" in name
+        width = (3.0 if "float" in name else 2.0) if half else 4.0
+        moved = seen.length[event] / 1e9 * seen.roof.bytes_per_s * GOOD_KERNEL["expected"].memory
+        scores = moved / (width * (3 if backward else 2))
+        for point in POINTS:
+            causal = point == "high" or (point == "expected" and masked)
+            flops = (10.0 if backward else 4.0) * scores * HEAD[point] * (0.5 if causal else 1.0)
+            forward_share, backward_share = FLASH[point]
+            share = backward_share if backward else forward_share
+            duration[point][event] = flops / (peak * share) * 1e9 + GOOD_KERNEL[point].floor_ns
+        concerned |= {event, *mine}
+        gains[event] = (seen.total_ns([event, *mine]), "batched products and a softmax between them")
+    if not concerned or not seen.at_least(seen.total_ns(concerned)):
+        return []
+    return [_waste(seen, concerned, dict.fromkeys(POINTS, concerned), duration, gains)]
+
+
+def _is_light(seen: Seen, event: int, operator: str) -> bool:
+    return (
+        operator not in _PRODUCTS
+        and not seen.in_optimizer[event]
+        and seen.family(event) in ("elementwise", "softmax", "reduce", "transpose", "random", "copy", "other")
+    )
+
+
+def _side(operators: list[str], light: list[bool], at: int, way: int, products: int) -> list[int]:
+    """Positions from the softmax to the batched product beside it (backward: the two), [] where there is none."""
+    found: list[int] = []
+    kept, left = 0, products
+    for i in range(at + way, at + way * (REACH + 1), way):
+        if not 0 <= i < len(operators):
+            break
+        if operators[i] in _PRODUCTS:
+            found.append(i)
+            kept, left = len(found), left - 1
+            if not left:
+                break
+        elif light[i] and operators[i] not in _SOFTMAX:
+            found.append(i)
+        else:
+            break
+    return found[:kept]
 
 
 def scores_of(size: tuple[int, ...] | None) -> Scores | None:

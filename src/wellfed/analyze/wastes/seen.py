@@ -1,4 +1,8 @@
-"""What the finders of wastes look at, and what they say."""
+"""What the finders of wastes look at, and what they say.
+
+Where the arguments of operators were not recorded (`shapes` is False), names of kernels and operators and how long
+kernels took are what there is.
+"""
 
 import re
 from dataclasses import dataclass, field
@@ -89,6 +93,16 @@ class Seen:
         named = np.array([pattern.search(n) is not None for n in self.timeline.names] or [False])
         return np.asarray(self.chain.innermost(named) != NO_OP)
 
+    @property
+    def shapes(self) -> bool:
+        """Whether arguments of operators were recorded."""
+        return bool(self.calls.call)
+
+    def operator(self, event: int) -> str:
+        """The innermost operator that has a formula, "" without one."""
+        row = int(self.calls.row[event])
+        return self.timeline.names[int(self.timeline.name[row])] if row >= 0 else ""
+
     def call(self, event: int) -> Call | None:
         key = self.calls.key(self.timeline, event)
         return None if key is None else self.calls.call.get(key)
@@ -134,8 +148,8 @@ def look(
     calls: OpCalls,
     roof: Roof | None,
 ) -> Seen | None:
-    """What the finders need; None without steps, arguments of operators, or a known roof."""
-    if roof is None or not len(steps) or not calls.call:
+    """What the finders need; None without steps or a known roof."""
+    if roof is None or not len(steps):
         return None
     return Seen(timeline, work, launches, steps, chain, calls, roof)
 

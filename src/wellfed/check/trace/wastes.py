@@ -19,15 +19,13 @@ def _waste(study: Study, name: str, *, says: str, fine: str, remedy: str) -> Ver
     """The verdict of a waste whose cure was replayed."""
     if study.rank.budget is None:
         return None
-    if not study.shapes_known:
-        return unjudged(
-            "no-shapes", "the arguments of operators were not recorded: record with record_shapes=True"
-        )
     if not study.roof_known:
         return unjudged("unknown-gpu", "the GPU is not in the catalogue: what it could do is not known")
     if study.refused is not None:
         return unjudged("no-replay", f"what a cure would save is not known: {study.refused}")
     waste, cure = study.wastes.get(name), study.cures.get(name)
+    if waste is None and not study.shapes_known and not study.has_host_events:
+        return unjudged("no-shapes", "neither operators nor their arguments were recorded")
     if waste is None or cure is None:
         return Verdict(code="", name="", verdict="pass", message=fine)
     step = cure.before[1]
