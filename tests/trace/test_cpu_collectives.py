@@ -40,6 +40,7 @@ def test_the_slow_rank_of_two_gloo_processes_is_named_with_what_curing_it_gave()
     found = named(case, "straggler")
     assert found.verdict == "finding"
     assert found.where["rank"] == LABELS["slow"]["slow_rank"]
+    assert found.causes == ("T150",)  # what that rank alone has: its sleep
     real = LABELS["slow"]["step_ms"] / LABELS["fair"]["step_ms"]
     for gain in (found.gain, named(case, "host-stall").gain):
         assert gain is not None

@@ -458,3 +458,41 @@ def test_sampled_ranks_match_where_their_ends_prove_it(corpus: Path) -> None:
     }
     assert found == expected
     assert {m.by for m in matching.matched} == {"end"}
+
+
+def test_healthy_ranks_are_named_no_more_often_than_chance_allows() -> None:
+    """Sets of few steps whose work scatters, also wildly (Student's t with two degrees of freedom)."""
+    dice = np.random.default_rng(11)
+    named = sum(study_ranks(match_ranks(_scattered(dice, 0.0))).straggler is not None for _ in range(60))
+    assert named <= 1
+    slow = [study_ranks(match_ranks(_scattered(dice, 1.0))).straggler for _ in range(20)]
+    assert {s.rank for s in slow if s is not None} == {0}
+
+
+def _scattered(dice: np.random.Generator, slow: float) -> list[CollectiveSeries]:
+    ranks, calls = int(dice.integers(2, 5)), 4
+    wild = bool(dice.integers(0, 2)) and not slow
+    usual, now = dice.uniform(1e6, 5e6, calls), 0.0
+    rows: list[list[Call]] = [[] for _ in range(ranks)]
+    told: dict[str, Any] = {
+        "group_name": "0", "group_ranks": str(list(range(ranks))), "group_size": ranks,
+        "in_elements": 100, "out_elements": 100, "dtype": "Float",
+    }  # fmt: skip
+    for number in range(3 * calls):
+        scatter = dice.standard_t(2, ranks) if wild else dice.normal(0, 1, ranks)
+        work = usual[number % calls] * np.maximum(1.0 + 0.1 * scatter, 0.1)
+        work[0] *= 1.0 + slow
+        come = now + work
+        now = float(come.max()) + 3e5
+        for rank in range(ranks):
+            rows[rank].append(
+                Call(
+                    "allreduce",
+                    round(come[rank]),
+                    round(now),
+                    seq=number,
+                    step=number // calls,
+                    **told,
+                )
+            )
+    return [series_of(rank, one, world=ranks) for rank, one in enumerate(rows)]

@@ -16,7 +16,7 @@ from wellfed.analyze import Found, Study
 from wellfed.analyze.together import RanksFound
 from wellfed.check.manual import Manual
 from wellfed.check.trace.communication import with_knobs
-from wellfed.check.trace.fold import fold_ranks, saves_of, with_split
+from wellfed.check.trace.fold import fold_ranks, saves_of, with_causes, with_split
 from wellfed.check.trace.presence import unreadable
 from wellfed.check.trace.verdicts import placed, priced_run
 from wellfed.model import Case, Verdict
@@ -65,7 +65,7 @@ def judge_ranks(
             sources = page.sources if verdict.verdict == "finding" else ()
             verdict = replace(verdict, code=page.code, name=page.name, layer="trace", sources=sources)
             folded.append(priced_run(verdict, found, price))
-    return tuple(sorted(folded, key=worth))
+    return tuple(sorted(with_causes(folded), key=worth))
 
 
 @cache

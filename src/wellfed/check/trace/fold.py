@@ -23,6 +23,7 @@ MAX_EVIDENCE = 6
 WORKS_LESS = frozenset({"T110", "T120", "T130", "T140", "T150", "T160", "T170", "T180"})
 """Codes whose cure shortens a rank's own work, so that the ranks' replay can tell what it is worth."""
 ABOUT_LINKS = "T210"
+STRAGGLER = "T220"
 
 
 def fold_ranks(verdicts: Iterable[Verdict], found: RanksFound) -> tuple[Verdict, ...]:
@@ -150,3 +151,18 @@ def with_split(verdict: Verdict, found: RanksFound) -> Verdict:
     if verdict.code != ABOUT_LINKS or verdict.verdict != "finding" or study is None or not study.matched:
         return verdict
     return exposed_split(verdict, found)
+
+
+def with_causes(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """The straggler as a symptom of what only its own rank has."""
+    found = list(verdicts)
+    for at, verdict in enumerate(found):
+        if verdict.code == STRAGGLER and verdict.verdict == "finding":
+            own = [verdict.where.get("rank")]
+            codes = [
+                v.code
+                for v in found
+                if v.verdict == "finding" and v.code in WORKS_LESS and v.where.get("ranks") == own
+            ]
+            found[at] = replace(verdict, causes=tuple(codes))
+    return found

@@ -109,7 +109,7 @@ def judge_straggler(ranks: RanksFound) -> Verdict | None:
     excess = f"its own work is {slow.own_excess:.0%} above the mean" if slow.own_excess is not None else ""
     return _finding(
         severity=severity_of(part),
-        message=f"rank {slow.rank} holds up the other {slow.of - 1}: it comes last in {slow.last:.0%} of the collectives, where waiting is {slow.wait_share:.0%} of the time"
+        message=f"rank {slow.rank} holds up the other {slow.of - 1 if slow.of > 2 else 'one'}: it comes last in {slow.last:.0%} of the collectives, where waiting is {slow.wait_share:.0%} of the time"
         + (f"; {why}" if why else ""),
         evidence=_straggler_evidence(ranks, study, slow, excess),
         cost=cost_of_run(part, ranks),
