@@ -1,6 +1,7 @@
 """A memory snapshot studied: how much is reserved and allocated, when it peaked and who held it then, how the free
 part lies in pieces, what an out-of-memory error met, and whether memory goes back to the driver and forth."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -17,6 +18,7 @@ REPLAY_LIMIT = 0.02
 """Share of the peak that history and snapshot may disagree on (other threads allocate while it is dumped)."""
 MAX_OOMS = 8
 TOP = 8
+_OPERATOR = re.compile(r"\bat::_ops::(\w+)::(?:call|redispatch)\b")
 Cause = Literal["fragmentation", "elsewhere", "limit", "full", "unknown"]
 
 
@@ -223,7 +225,7 @@ def _holders(
     counts = np.bincount(at, minlength=len(kinds))
     for kind, weight, count in zip(kinds.tolist(), weights.tolist(), counts.tolist(), strict=True):
         frames = snapshot.stacks[kind] if kind >= 0 else ()
-        total = sums.setdefault((outside_torch(frames), phase_of(frames), kind == -2), [0, 0])
+        total = sums.setdefault((site_of(frames), phase_of(frames), kind == -2), [0, 0])
         total[0] += weight
         total[1] += count
     rows = [
@@ -231,6 +233,17 @@ def _holders(
         for (site, phase, was), (total, count) in sums.items()
     ]
     return tuple(sorted(rows, key=lambda h: (-h.bytes, h.site or "")))
+
+
+def site_of(frames: Sequence[str]) -> str | None:
+    """Whose line asked for the memory. A thread of the autograd engine has no line of Python: then the operator that
+    asked, and whether it is cuBLAS's workspace."""
+    if not frames or any(".py:" in frame for frame in frames):
+        return outside_torch(frames)
+    operator = next((found[1] for f in frames if (found := _OPERATOR.search(f))), None)
+    if any("setWorkspaceForHandle" in frame for frame in frames):
+        return f"cuBLAS workspace of aten::{operator}" if operator else "cuBLAS workspace"
+    return f"aten::{operator}" if operator else outside_torch(frames)
 
 
 def phase_of(frames: Sequence[str]) -> str:
@@ -273,7 +286,7 @@ def _ooms(snapshot: MemorySnapshot, memory: DeviceMemory, history: History | Non
                 moment=_moment(snapshot, memory, history, index) if history is not None else nothing,
                 asked_bytes=asked,
                 device_free_bytes=free,
-                site=outside_torch(snapshot.stacks[stack]) if stack >= 0 else None,
+                site=site_of(snapshot.stacks[stack]) if stack >= 0 else None,
                 room=room,
                 cause=_cause(asked, free, room),
                 last=final < index,

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable, Sequence
 
 from wellfed.model import Case, Verdict
-from wellfed.report import story, words
+from wellfed.report import memory, story, words
 
-MAX_FINDINGS, MAX_TEXT = 50, 600
+MAX_FINDINGS, MAX_TEXT, MAX_DEVICES = 50, 600, 8
 _SPECIAL = re.compile(r"[\\*\[\]#|~^]|(?<![^\W_])_|_(?![^\W_])")
 _LINE_START = re.compile(r"^(\d*)([.)+=-])(?=\s|$)|^()([-+=]{2,})")
 
@@ -23,7 +23,7 @@ def render(case: Case) -> str:
         lines += [text(story.machine_phrase(case.machine)), ""]
     if case.verdicts:
         lines += [text(story.counts_phrase(case)), ""]
-    for section in (_warnings, _step, _findings, _not_judged, _ceilings, _ignored):
+    for section in (_warnings, _step, _findings, _memory, _hang, _not_judged, _ceilings, _ignored):
         lines += section(case)
     if (command := story.next_command(case)) is not None:
         lines += ["**Next**", "", *_fenced(command), ""]
@@ -135,6 +135,29 @@ def _finding(at: int, verdict: Verdict) -> list[str]:
             f"   - or: {text(other.remedy)}" + (f": {text(gain)}" if gain else "") + f"; {other.risk}"
         )
     return lines
+
+
+def _memory(case: Case) -> list[str]:
+    lines: list[str] = []
+    for block in memory.memory_blocks(case)[:MAX_DEVICES]:
+        lines += [f"**Memory: {text(block.title)}**", "", *(f"- {text(line)}" for line in block.lines), ""]
+        if block.holders:
+            rows = ((text(size), text(share), code(what)) for size, share, what in block.holders)
+            lines += [*table_lines((f"held {block.moment}", "share", "allocated at"), rows, "rrl"), ""]
+    return lines
+
+
+def _hang(case: Case) -> list[str]:
+    said = memory.hang_lines(case)
+    if not said:
+        return []
+    lines = ["**Flight records**", "", *(f"- {text(line)}" for line in said), ""]
+    rows = [tuple(text(cell) for cell in row) for row in memory.stuck_rows(case)[:MAX_FINDINGS]]
+    return [
+        *lines,
+        *(table_lines(memory.STUCK_HEADER, rows, "llllll") if rows else ()),
+        *([""] if rows else ()),
+    ]
 
 
 def _not_judged(case: Case) -> list[str]:

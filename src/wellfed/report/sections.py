@@ -5,10 +5,11 @@ from typing import Any
 
 from wellfed.model import Case, Ceiling, RankTrace, Verdict
 from wellfed.report import charts, gallery, story, words
+from wellfed.report import memory as told
 from wellfed.report.draw import Pictures
 from wellfed.report.markup import Child, Safe, details, join, prose, table, tag
 
-MAX_FINDINGS, MAX_ROWS, MAX_EVIDENCE = 200, 500, 8
+MAX_FINDINGS, MAX_ROWS, MAX_EVIDENCE, MAX_DEVICES = 200, 500, 8, 64
 NOTHING = Safe("")
 
 
@@ -342,6 +343,40 @@ def _ceiling(c: Ceiling) -> tuple[Child, ...]:
     )  # fmt: skip
 
 
+def memory(case: Case, pictures: Pictures) -> Safe:
+    blocks = told.memory_blocks(case)
+    if not blocks:
+        return NOTHING
+    parts: list[Child] = []
+    for block in blocks[:MAX_DEVICES]:
+        parts += [tag("h3", block.title), tag("ul", *(tag("li", prose(line)) for line in block.lines))]
+        if block.holders:
+            rows = ((size, share, tag("code", text)) for size, share, text in block.holders)
+            title = f"Who held it {block.moment}"
+            parts.append(
+                details(
+                    title,
+                    table(("size", "share", "allocated at"), rows, align="rrl", label=title),
+                    opened=True,
+                )
+            )
+    if (more := len(blocks) - MAX_DEVICES) > 0:
+        parts.append(tag("p", f"{more} more devices in the JSON.", class_="note"))
+    note = "Sizes that the program asked for; rounding comes on top."
+    return join((tag("h2", "Memory"), tag("p", note, class_="note"), *parts))
+
+
+def hang(case: Case, pictures: Pictures) -> Safe:
+    lines = told.hang_lines(case)
+    if not lines:
+        return NOTHING
+    stuck = told.stuck_rows(case)
+    listing = table(told.STUCK_HEADER, stuck[:MAX_ROWS], align="llllll", label="Calls that hang")
+    items = tag("ul", *(tag("li", prose(line)) for line in lines))
+    calm = tag("p", "No recorded call is open.")
+    return join((tag("h2", "Flight records"), items, listing if stuck else calm))
+
+
 def kernels(case: Case, pictures: Pictures) -> Safe:
     rank = story.shown_rank(case)
     if rank is None or not (rank.kernels or rank.comm or rank.ops):
@@ -407,6 +442,8 @@ SECTIONS: tuple[tuple[str, Section], ...] = (
     ("step", step),
     ("ranks", ranks),
     ("findings", findings),
+    ("memory", memory),
+    ("hang", hang),
     ("not-judged", not_judged),
     ("ceilings", ceilings),
     ("kernels", kernels),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 from wellfed.model import Case, Ceiling, Verdict
 from wellfed.model.verdict import Alternative
-from wellfed.report import story, words
+from wellfed.report import memory, story, words
 from wellfed.report.lines import Line, Span, bar, cells, columns, command, flow, paint, prose
 from wellfed.report.story import View
 
@@ -17,6 +17,7 @@ NARROWEST, WIDEST = 40, 120
 LABEL = 9
 GAP: Span = (words.NBSP + " ", "")
 MAX_FULL, MAX_BRIEF, MAX_EVIDENCE, MAX_RANKS, MAX_KERNELS = 20, 30, 3, 16, 8
+MAX_DEVICES, MAX_STUCK, MAX_HOLDERS = 3, 8, 6
 MAX_TEXT = 1000
 
 
@@ -129,6 +130,44 @@ def _ranks(case: Case, width: int) -> list[Line]:
     lines = [*_heading("Ranks", note, width), *columns(rows, width, align=align, flexible=len(keep) - 1)]
     for line in story.together_lines(case):
         lines += flow(prose(line), width, first=_pad(2), rest=4)
+    return lines
+
+
+def _memory(case: Case, width: int) -> list[Line]:
+    blocks = memory.memory_blocks(case)
+    lines: list[Line] = []
+    for block in blocks[:MAX_DEVICES]:
+        lines += [*([[]] if lines else []), *_heading("Memory", block.title, width)]
+        for line in block.lines:
+            lines += flow(prose(line), width, first=_pad(2), rest=4)
+        if block.holders:
+            lines += flow(prose(f"held {block.moment} by", "dim"), width, first=_pad(2), rest=4)
+            rows: list[list[Span]] = [
+                [(text, "") for text in row]
+                for row in (*block.holders[:MAX_HOLDERS], *block.holders[MAX_HOLDERS:][-1:])
+            ]
+            lines += columns(rows, width, align="rrl", flexible=2)
+    if (more := len(blocks) - MAX_DEVICES) > 0:
+        lines += flow(prose(f"{more} more devices in the JSON", "dim"), width, first=_pad(2))
+    return lines
+
+
+def _hang(case: Case, width: int) -> list[Line]:
+    said = memory.hang_lines(case)
+    if not said:
+        return []
+    lines = _heading("Flight records", "calls of all ranks, laid side by side", width)
+    for line in said:
+        lines += flow(prose(line), width, first=_pad(2), rest=4)
+    stuck = memory.stuck_rows(case)
+    if not stuck:
+        return lines
+    used = [at for at in range(len(memory.STUCK_HEADER)) if at < 3 or any(row[at] for row in stuck)]
+    rows: list[list[Span]] = [[(memory.STUCK_HEADER[at], "dim") for at in used]]
+    rows += [[(row[at], "") for at in used] for row in stuck[:MAX_STUCK]]
+    lines += columns(rows, width, align="l" * len(used), flexible=0)
+    if (more := len(stuck) - MAX_STUCK) > 0:
+        lines += flow(prose(f"{more} more in the JSON", "dim"), width, first=_pad(2))
     return lines
 
 
@@ -340,8 +379,8 @@ def _gaps(case: Case, width: int) -> list[Line]:
 
 Section = Callable[[Case, int], list[Line]]
 SECTIONS: dict[View, Iterable[Section]] = {
-    "doctor": (_warnings, _step, _ranks, _findings, _not_judged, _ceilings, _ignored),
-    "trace": (_warnings, _step, _ranks, _findings, _kernels, _not_judged, _ignored),
+    "doctor": (_warnings, _step, _ranks, _findings, _memory, _hang, _not_judged, _ceilings, _ignored),
+    "trace": (_warnings, _step, _ranks, _findings, _memory, _hang, _kernels, _not_judged, _ignored),
     "check": (_findings, _not_judged, _ignored),
     "measure": (_ceilings,),
     "inspect": (_machine, _gaps),

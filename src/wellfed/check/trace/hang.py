@@ -157,7 +157,9 @@ def _finding(hang: Hang, one: Stuck, message: str, severity: str, late: Sequence
         where={"group": one.group, "seq": one.seq, **({"rank": late[0]} if len(late) == 1 else {})},
         evidence=lines,
         gain=Gain(basis="none", source="a job that hangs has no step time"),
-        remedy="look at the late rank's last line below"
+        remedy="look at the lines where they part, below"
+        if one.unlike
+        else "look at the late rank's last line below"
         if late
         else "test the links: nccl-tests, then the GPU",
         risk="safe",
