@@ -346,6 +346,14 @@ def test_a_worker_s_error_comes_back_and_a_dead_worker_is_told() -> None:
     assert "code 3" in error.value.message
 
 
+def test_where_few_calls_are_on_all_ranks_nobody_is_acquitted(tmp_path: Path) -> None:
+    case = api.trace(job(tmp_path, ranks=16, slow=5, factor=1.3, kept=0.8))
+    assert case.together is not None
+    assert 0 < case.together.matched < 0.2 * case.together.calls
+    for name in ("straggler", "rank-imbalance", "unmatched-collectives"):
+        assert named(case, name).verdict == "not-judged", name
+
+
 # -- links ------------------------------------------------------------------------------------------------
 
 MEASURED = [

@@ -22,6 +22,8 @@ from wellfed.model.verdict import Alternative
 from wellfed.predict.compose import share
 
 SHOWN = 8
+MATCHED_FROM = 0.5
+"""Share of the calls that must be matched before nobody is accused."""
 OPPORTUNITY = 1.5
 """From which speed-up on what could be better, though nothing is wrong, is more than info (DESIGN)."""
 
@@ -103,7 +105,9 @@ def judge_straggler(ranks: RanksFound) -> Verdict | None:
                 "missing",
                 f"{len(study.ranks)} of {study.world} ranks are here and none of them holds the others up; the one that does may be missing",
             )
-        return _passed(f"no rank of {len(study.ranks)} holds the others up ({_waiting(study)})")
+        return _too_few(study) or _passed(
+            f"no rank of {len(study.ranks)} holds the others up ({_waiting(study)})"
+        )
     part = share(slow.speedup) if slow.speedup else slow.cost_share
     why = _differs(ranks, slow.rank)
     excess = f"its own work is {slow.own_excess:.0%} above the mean" if slow.own_excess is not None else ""
@@ -119,6 +123,17 @@ def judge_straggler(ranks: RanksFound) -> Verdict | None:
         remedy=f"look at rank {slow.rank}'s machine (clocks, temperature, neighbours, NUMA) and its share of the work",
         verify=f"wellfed trace --rank {slow.rank} TRACES",
         where={"rank": slow.rank, "ranks": list(study.ranks)},
+    )
+
+
+def _too_few(study: RanksStudy) -> Verdict | None:
+    """What stands in place of a pass where most calls have no match: nothing speaks against a slow rank then."""
+    thinned = any("is kept" in note for note in study.notes)
+    if thinned or study.matched >= MATCHED_FROM * study.calls:
+        return None
+    return unjudged(
+        "no-fact",
+        f"only {study.matched:,} of {study.calls:,} collectives are matched on all their ranks: too few to say that ranks keep step",
     )
 
 
@@ -210,7 +225,7 @@ def judge_imbalance(ranks: RanksFound) -> Verdict | None:
     if study.straggler is not None:
         return _passed("the waiting is one rank's doing")
     if not study.uneven:
-        return _passed(f"ranks keep step ({_waiting(study)})")
+        return _too_few(study) or _passed(f"ranks keep step ({_waiting(study)})")
     slowdown = study.what_if.slowdown
     if study.what_if.refused is not None:
         part, gain = study.cost_share, Gain(basis="none", source=study.what_if.refused)
