@@ -150,7 +150,7 @@ _PRECISION: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"(?i)f16|h884|h1688|h16816|hgemm|half|nvjet_(?:sm\d+_)?h|_HHS_|_HSS_|_HH_|fp16|s161616_?f16",
         ),
         ("fp64", r"(?i)dgemm|d884|f64|_DB_|double"),
-        ("fp32", r"(?i)sgemm|f32f32_f32f32|simt_s|scudnn|_SB_|_S_B_|ffma|f32_aligned|float"),
+        ("fp32", r"(?i)sgemm|cf32|f32f32_f32f32|simt_s|scudnn|_SB_|_S_B_|ffma|f32_aligned|float"),
     )
 )
 

@@ -12,13 +12,19 @@ from wellfed.predict.roofline import GOOD_KERNEL, OpCost
 
 LEAST = 3
 """Kernels in a chain that is worth a compiler."""
-COMPILED_HOST = {"low": 80_000.0, "expected": 50_000.0, "high": 35_000.0}
+MAIN = 0.2
+"""Share of the saving that a kind of chain gives when it is what a user would compile first."""
+COMPILED_HOST = {"low": 75_000.0, "expected": 45_000.0, "high": 30_000.0}
 """Host time of a call of a compiled function that launches one kernel (guards, bytecode, wrapper, launch), ns, more than
-that of one eager operator: 65 us against 8 to 12 (torch 2.11, Xeon host of an H200, not recorded)."""
+that of one eager operator: 57 to 65 us against 8 to 12 (torch 2.11, Xeon host of an H200, not recorded)."""
 TRAINED_HOST = 2.5
 """The same under autograd: its function's forward and backward wrap the call."""
 READS = {"low": 2.0, "expected": 1.5, "high": 1.0}
 """Tensors that a chain reads from outside, at most, when its operators' arguments leave room for more."""
+BACKWARD_READS = {"low": 3.0, "expected": 2.0, "high": 1.5}
+"""The same of a chain of autograd: a gradient, and what was saved for it."""
+ROWS_AGAIN = {"low": 1.0, "expected": 0.5, "high": 0.0}
+"""Readings more of a chain that reduces rows on its way: a row that does not fit the registers is read again."""
 _ALWAYS = frozenset(
     (
         "aten::native_layer_norm", "aten::rms_norm", "aten::_fused_rms_norm", "aten::_softmax", "aten::sum", "aten::mean",
@@ -48,46 +54,44 @@ class Link(NamedTuple):
     write_bytes: float
     length: float
     reached: float | None
+    backward: bool = False
 
 
 def unfused_elementwise(seen: Seen) -> list[Waste]:
     """Chains of `LEAST` kernels and more, each made one kernel that reads what comes from outside and writes the end.
     Where a chain repeats itself, each turn is taken as a call of a compiled function."""
-    duration: dict[str, dict[int, float]] = {p: {} for p in POINTS}
-    gone: set[int] = set()
-    host: dict[str, dict[int, float]] = {p: {} for p in POINTS}
-    gains: dict[int, tuple[float, str]] = {}
-    concerned: set[int] = set()
-    dispatch = TRAINED_HOST if seen.trains else 1.0
-    for run in runs(seen):
-        turn = period([(link.label, link.elements) for link in run])
-        for at in range(0, len(run), turn):
-            part = run[at : at + turn]
-            if len(part) < LEAST:
-                continue
-            events = [link.event for link in part]
-            old = seen.total_ns(events)
-            for point in POINTS:
-                duration[point][events[0]] = min(fused_ns(part, point, seen.roof.bytes_per_s), old)
-                host[point][events[0]] = COMPILED_HOST[point] * dispatch
-            concerned |= set(events)
-            gone |= set(events[1:])
-            names = " ".join(link.label.removeprefix("aten::") for link in part[:8])
-            saved = old - duration["expected"][events[0]]
-            over = f" over {part[0].elements} elements" if part[0].elements else ""
-            gains[events[0]] = (saved, f"{len(part)} kernels{over}: {names}"[:150])
+    parts = [
+        part
+        for run in runs(seen)
+        for part in turns(run, period([(link.label, link.elements) for link in run]))
+        if len(part) >= LEAST
+    ]
+    concerned = {link.event for part in parts for link in part}
     if not concerned or not seen.at_least(seen.total_ns(concerned)):
         return []
-    edits = [
-        Edit(
-            duration=duration[p], gone=frozenset(gone), host=host[p]
-        )  # no Python stays around operators compiled away
-        for p in POINTS
-    ]
+    dispatch = TRAINED_HOST if seen.trains else 1.0
+    made: list[Edit] = []
+    for point in POINTS:
+        # `stays` is none: there is no Python left around operators that are compiled away
+        duration: dict[int, float] = {}
+        host: dict[int, float] = {}
+        gone: set[int] = set()
+        for part in _main(parts, seen.roof.bytes_per_s) if point == "low" else parts:
+            first, *others = (link.event for link in part)
+            duration[first] = _fused(part, point, seen.roof.bytes_per_s)
+            host[first] = COMPILED_HOST[point] * dispatch
+            gone |= set(others)
+        made.append(Edit(duration=duration, gone=frozenset(gone), host=host))
+    gains: dict[int, tuple[float, str]] = {}
+    for part in parts:
+        names = " ".join(link.label.removeprefix("aten::") for link in part[:8])
+        over = f" over {part[0].elements} elements" if part[0].elements else ""
+        saved = _saved(part, seen.roof.bytes_per_s)
+        gains[part[0].event] = (saved, f"{len(part)} kernels{over}: {names}"[:150])
     return [
         Waste(
             name="unfused-elementwise",
-            edits=(edits[0], edits[1], edits[2]),
+            edits=(made[0], made[1], made[2]),
             kernel_ns=seen.total_ns(concerned) / seen.per,
             kernels=len(concerned) / seen.per,
             text=f"{len(concerned) / seen.per:.0f} elementwise kernels a step, in {len(gains) / seen.per:.0f} chains",
@@ -96,13 +100,43 @@ def unfused_elementwise(seen: Seen) -> list[Waste]:
     ]
 
 
+def _fused(part: list[Link], point: str, bytes_per_s: float) -> float:
+    return min(fused_ns(part, point, bytes_per_s), sum(link.length for link in part))
+
+
+def _saved(part: list[Link], bytes_per_s: float) -> float:
+    return sum(link.length for link in part) - _fused(part, "expected", bytes_per_s)
+
+
+def _main(parts: list[list[Link]], bytes_per_s: float) -> list[list[Link]]:
+    """The chains of the kinds that give `MAIN` of the saving: whoever compiles the function that they are in may leave
+    the rest (a loss, sums of gradients) as it is."""
+    kinds: dict[tuple[bool, tuple[str, ...]], float] = {}
+    for part in parts:
+        kinds[_kind(part)] = kinds.get(_kind(part), 0.0) + _saved(part, bytes_per_s)
+    most = MAIN * sum(kinds.values())
+    main = [part for part in parts if kinds[_kind(part)] >= most]
+    return main or parts
+
+
+def _kind(part: list[Link]) -> tuple[bool, tuple[str, ...]]:
+    return part[0].backward, tuple(link.label for link in part)
+
+
+def turns(run: list[Link], length: int) -> list[list[Link]]:
+    """The run in parts of a length."""
+    return [run[at : at + length] for at in range(0, len(run), length)]
+
+
 def fused_ns(part: list[Link], point: str, bytes_per_s: float) -> float:
     """How long the one kernel takes, ns: its bytes at the rate that the chain's own kernels reached (those in a cache run
     above the memory's rate, and so will it). Without arguments: as long as a kernel of the chain that reads one tensor and
     writes one, which is what the shorter of its large kernels do."""
     of = GOOD_KERNEL[point]
     if not all(link.elements for link in part):
-        return _by_length([link.length for link in part], point) + of.floor_ns / 2
+        again = ROWS_AGAIN[point] / 2 if any(link.label in _REDUCTIONS for link in part[:-1]) else 0.0
+        more = (0.5 if part[0].backward else 0.0) + again
+        return _by_length([link.length for link in part], point) * (1.0 + more) + of.floor_ns / 2
     most = max(link.elements for link in part)
     rates = sorted(link.reached for link in part if link.elements == most and link.reached)
     good = bytes_per_s * of.memory
@@ -127,7 +161,9 @@ def moved(part: list[Link], point: str) -> float:
     most = max(link.elements for link in part)
     large = [link for link in part if link.elements == most]
     outside = max(sum(link.reads for link in large) - (len(large) - 1), 1)
-    reads = min(float(outside), READS[point])
+    reads = min(float(outside), (BACKWARD_READS if part[0].backward else READS)[point])
+    if any(link.label in _REDUCTIONS for link in part[:-1]):
+        reads += ROWS_AGAIN[point]
     return most * (reads * large[0].read_bytes + large[-1].write_bytes)
 
 
@@ -167,7 +203,8 @@ def _together(elements: int, most: int) -> bool:
 
 def link_of(seen: Seen, event: int) -> Link | None:
     """The kernel as a link of a chain; None for what no compiler would fuse, or that nothing is known of."""
-    if seen.in_optimizer[event] or event in seen.claimed or seen.family(event) in _MATRIX:
+    kind = seen.family(event)
+    if seen.in_optimizer[event] or event in seen.claimed or (kind in _MATRIX and not _inside(seen, event)):
         return None
     label, call, cost = seen.operator(event), seen.call(event), seen.cost(event)
     if not label or any(word in label for word in _NEVER) or _compiled(seen, event):
@@ -176,16 +213,17 @@ def link_of(seen: Seen, event: int) -> Link | None:
         return None
     length = float(seen.length[event])
     if call is None:
-        named = not seen.shapes and _POINTWISE.search(seen.name(event)) is not None
-        return Link(event, label, 0, 1, 0.0, 0.0, length, None) if named else None
+        named = _POINTWISE.search(seen.name(event)) is not None or _inside(seen, event)
+        back = bool(seen.in_backward[event])
+        return Link(event, label, 0, 1, 0.0, 0.0, length, None, back) if named and not seen.shapes else None
     if cost is None or cost.matrix or not (cost.flops > 0 or label in _ALWAYS):
         return None
     if label in _REDUCTIONS and not _along_rows(call):
         return None
-    return _sized(event, call, cost, length)
+    return _sized(event, call, cost, length, bool(seen.in_backward[event]))
 
 
-def _sized(event: int, call: Call, cost: OpCost, length: float) -> Link | None:
+def _sized(event: int, call: Call, cost: OpCost, length: float, backward: bool) -> Link | None:
     sizes = [(math.prod(s), i) for i in range(len(call.dims)) if (s := call.sized(i)) is not None]
     elements = max((n for n, _ in sizes), default=0)
     if not elements:
@@ -203,7 +241,13 @@ def _sized(event: int, call: Call, cost: OpCost, length: float) -> Link | None:
         write_bytes=(call.element_bytes(0) or 4.0) if copies else width,
         length=length,
         reached=cost.bytes / length * 1e9 if length > 0 else None,
+        backward=backward,
     )
+
+
+def _inside(seen: Seen, event: int) -> bool:
+    """Whether the event is a copy within the device, as `clone` makes of what is contiguous."""
+    return seen.name(event).startswith(("Memcpy DtoD", "CopyDeviceToDevice"))
 
 
 def _along_rows(call: Call) -> bool:

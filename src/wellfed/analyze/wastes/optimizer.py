@@ -18,6 +18,8 @@ FOREACH = {
 """The same of the multi-tensor operators whose arguments leave no doubt."""
 EACH = {"lerp_": 3, "addcmul_": 3, "addcdiv_": 4, "sqrt": 2}
 """The same of operators called for each tensor (`addcmul_` squares the gradient, which is read once)."""
+OF_SGD = {"mul_": 2, "add_": 6}
+"""The same of SGD: the momentum is scaled once, and two sums are made."""
 LAUNCH_NS = 1_500.0
 """What a kernel over next to nothing takes: not a matter of bytes."""
 FUSED_HOST = {"low": (200_000.0, 8_000.0), "expected": (80_000.0, 4_500.0), "high": (40_000.0, 2_500.0)}
@@ -41,7 +43,7 @@ def unfused_optimizer(seen: Seen) -> list[Waste]:
     kind = _kind(seen, events)
     if kind not in STREAMS:
         return []
-    size = _parameter_bytes(seen, events)
+    size = _parameter_bytes(seen, events, kind)
     tensors = _tensors(seen)
     if size is None or not tensors:
         return []
@@ -100,7 +102,7 @@ def _kind(seen: Seen, events: list[int]) -> str:
     return ""
 
 
-def _parameter_bytes(seen: Seen, events: list[int]) -> float | None:
+def _parameter_bytes(seen: Seen, events: list[int], kind: str) -> float | None:
     """Bytes of all parameters: what the operators of the step went over, or how long those took that are known by name."""
     sizes: dict[str, float] = {}
     times: dict[str, list[float]] = {}
@@ -112,10 +114,11 @@ def _parameter_bytes(seen: Seen, events: list[int]) -> float | None:
             key = f"{call.name} {len(call.dims)}"
             sizes[key] = sizes.get(key, 0.0) + math.prod(first) * (call.element_bytes(0) or 4.0)
     most = max(sizes.values(), default=0.0)
-    alike = [v for v in sizes.values() if v >= 0.6 * most]
+    # an operator may be called twice for each parameter: the least of those that go over all of them
+    alike = [v for v in sizes.values() if v >= 0.4 * most]
     if alike and most > 0:
         return min(alike) / seen.per
-    known = {**FOREACH, **EACH}
+    known = {**FOREACH, **(OF_SGD if kind == "SGD" else EACH)}
     for event in events:
         names = [
             t.names[t.name[r]].removeprefix("aten::") for r in seen.chain.rows[:, event].tolist() if r >= 0

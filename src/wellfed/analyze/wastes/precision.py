@@ -88,7 +88,10 @@ def _slow(seen: Seen, fast: float) -> dict[int, str]:
             units = [seen.unit(e) for e in events if seen.family(e) in _MATRIX] if cost.matrix else []
             found = dict.fromkeys(events, next((u for u in units if u is not None), None))
         else:
-            mine = [e for e in events if seen.family(e) in _MATRIX and not seen.in_optimizer[e]]
+            whole = row >= 0 and "conv" in seen.operator(
+                events[0]
+            )  # transforms and sums of a convolution are its own
+            mine = [e for e in events if whole or (seen.family(e) in _MATRIX and not seen.in_optimizer[e])]
             found = {e: precision(seen.name(e)) for e in mine if not is_layout(seen.name(e))}
             if row >= 0 and (unit := next((u for u in found.values() if u is not None), None)):
                 found.update({e: unit for e in mine if e not in found})
@@ -151,7 +154,8 @@ def _event_ns(seen: Seen, event: int, unit: str, point: str, peak: float) -> flo
     old, name = float(seen.length[event]), seen.name(event)
     if is_layout(name):
         return old * LAYOUT_SHARE[point]
-    kind, slower = seen.family(event), seen.roof.flops_per_s[unit]
+    kind = "conv" if "conv" in seen.operator(event) else seen.family(event)
+    slower = seen.roof.flops_per_s[unit]
     floor = GOOD_KERNEL[point].floor_ns
     if kind == "conv" and slower > 0.4 * peak:
         return min(old, max(old * CONV_SHARE[point], floor))

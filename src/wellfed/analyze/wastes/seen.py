@@ -46,8 +46,8 @@ class Waste:
 
 
 class Seen:
-    """One device's events with the operators and arguments they are of. `order` are the events that the steps
-    launched, in the order of their launch."""
+    """One device's events with the operators and arguments they are of. `order` are the kernels, and the copies within
+    the device, that the steps launched, in the order of their launch."""
 
     def __init__(
         self,
@@ -64,7 +64,10 @@ class Seen:
         start, end = np.array(steps.start, np.int64), np.array(steps.end, np.int64)
         step = np.searchsorted(start, launches.start, side="right") - 1
         own = ~launches.orphan & (step >= 0) & (launches.start < end[np.maximum(step, 0)])
-        kernel = own & (timeline.cat[work.rows] == Cat.KERNEL) & ~work.comm
+        inside = np.array(
+            [n.startswith(("Memcpy DtoD", "CopyDeviceToDevice")) for n in timeline.names] or [False]
+        )
+        kernel = own & ((timeline.cat[work.rows] == Cat.KERNEL) | inside[work.name]) & ~work.comm
         order = np.lexsort((work.ts, launches.start))
         self.order: list[int] = order[kernel[order]].tolist()
         self.step_of = step
