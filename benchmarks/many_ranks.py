@@ -7,6 +7,11 @@ one did, give or take `--jitter`; the slow rank takes `--factor` times as long. 
 of its group has come, and its kernel on the others is that much longer. Everything else in the trace moves and
 stretches with it. Clocks differ by up to `--offset-ms` and drift by up to `--drift-ppm`. What was planted is
 printed as JSON, so that a reader can be checked against it.
+
+2 December 2026, the line above with `nccl_data.json.gz` of the HolisticTraceAnalysis tests: 64 files, 4.83 GB, made in
+80 s; `wellfed trace FOLDER --format json` on 2 shared cores, no cache: 191 to 286 s, 225 to 249 CPU seconds, at most
+378 MB (PSS of all processes, sampled every 0.2 s), rank 17 named, its cure worth 1.16 times where the set without it
+takes 1/1.175 of the time.
 """
 
 import argparse
