@@ -29,8 +29,11 @@ _FIRST_KEYS = {
 _SEGMENT_LIST = re.compile(rb'\s*\[\s*\{[^{}\[\]]{0,400}"(?:segment_type|total_size)"')
 _DUMP_NAME = re.compile(r"rank[_.-]?\d+$")
 HEAD_BYTES = 4096
-MAX_JSON_BYTES = 512 << 20
-"""Untyped JSON takes up to twenty times its size."""
+PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+MAX_JSON_BYTES, MAX_JSON_VALUES = 256 << 20, 12_000_000
+"""Untyped JSON takes up to twenty times its size, some 60 bytes a value."""
+_LIKELY = re.compile(r"mem|snapshot|nccl|trace|flight|rank|dump|oom|alloc", re.IGNORECASE)
+"""What is in the names of dumps: other pickles of a folder are somebody's data."""
 
 Unreadable = Callable[[Path, WellfedError], None]
 PathLike = str | os.PathLike[str]
@@ -98,6 +101,10 @@ def read_dump(path: Path) -> MemorySnapshot | FlightDump:
 
 
 def _json(data: bytes, name: str) -> Any:
+    if sum(map(data.count, (b",", b"[", b"{"))) > MAX_JSON_VALUES:
+        raise WellfedError(
+            f"{name} holds more than {MAX_JSON_VALUES:,} values", hint="dump it as a pickle, or fewer events"
+        )
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -108,8 +115,11 @@ def _json(data: bytes, name: str) -> Any:
 
 def _is_dump(path: Path) -> bool:
     try:
-        head = next(iter(Source(path).windows()), b"")[:HEAD_BYTES]
-    except (OSError, WellfedError):
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+        if head.startswith(PACKED):
+            head = next(iter(Source(path).windows()), b"")[:HEAD_BYTES]
+    except (OSError, ValueError, WellfedError):
         return False  # whoever reads it says what is wrong
     if pickles.matches(head):
         return True
@@ -133,9 +143,9 @@ def _files(given: PathLike) -> list[Path]:
 
 
 def _may_be(name: str) -> bool:
-    return name.endswith((*PICKLE_SUFFIXES, ".json", ".json.gz", ".json.zst")) or bool(
-        _DUMP_NAME.search(name)
-    )
+    if name.endswith(PICKLE_SUFFIXES):
+        return bool(_LIKELY.search(name))
+    return name.endswith((".json", ".json.gz", ".json.zst")) or bool(_DUMP_NAME.search(name))
 
 
 def _others(given: PathLike, dumps: set[Path]) -> list[PathLike]:

@@ -4,7 +4,8 @@ PyTorch dumps memory snapshots and flight records as pickles, and a pickle from 
 unpickler runs here: `loads` reads the opcodes that write None, booleans, numbers, text, bytes, lists, tuples and
 dictionaries, and refuses all others by name, before anything of theirs is looked up. What it costs is bounded by
 the file: each opcode makes at most one small value, there are at most MAX_OPCODES of them, the memo is a
-dictionary (an index of 2^31 reserves nothing), a length beyond the end of the file is damage, and keys of
+dictionary (an index of 2^31 reserves nothing) of at most MAX_MEMO entries, lists, tuples and dictionaries are at most
+MAX_CONTAINERS, open marks MAX_OPEN, a length beyond the end of the file is damage, and keys of
 dictionaries are text (a tuple nested a million deep is never hashed). Values may share parts, as PyTorch's frames
 do: whoever walks the result must expect the same list a million times over.
 
@@ -18,21 +19,25 @@ from typing import Any
 from wellfed.model import WellfedError
 
 MAGIC = tuple(bytes([0x80, protocol]) for protocol in (2, 3, 4, 5))
-MAX_BYTES = 1 << 30
+MAX_BYTES = 512 << 20
 MAX_OPCODES = 40_000_000
 """A snapshot of a million events has about 20 million."""
+MAX_CONTAINERS, MAX_MEMO, MAX_OPEN = 4_000_000, 8_000_000, 10_000
+"""A snapshot of a million events holds little more than a dictionary for each, and memoises it. A byte of the file may
+ask for a dictionary of 64 bytes or a memo entry of 100, so that these bound the memory at about a GiB."""
 MAX_INT_BYTES = 32
 MAX_INT_KEYS = 4096
 """Keys that are integers can be chosen to collide, unlike text, whose hash is salted."""
 
 _REFUSED = {
-    0x28: "", 0x50: "PERSID", 0x51: "BINPERSID", 0x52: "REDUCE", 0x53: "STRING", 0x62: "BUILD", 0x63: "GLOBAL",
+    0x30: "POP", 0x31: "POP_MARK", 0x32: "DUP", 0x50: "PERSID", 0x51: "BINPERSID", 0x52: "REDUCE", 0x53: "STRING", 0x62: "BUILD", 0x63: "GLOBAL",
     0x69: "INST", 0x6F: "OBJ", 0x81: "NEWOBJ", 0x82: "EXT1", 0x83: "EXT2", 0x84: "EXT4", 0x8B: "LONG4",
     0x8F: "EMPTY_SET", 0x90: "ADDITEMS", 0x91: "FROZENSET", 0x92: "NEWOBJ_EX", 0x93: "STACK_GLOBAL",
     0x96: "BYTEARRAY8", 0x97: "NEXT_BUFFER", 0x98: "READONLY_BUFFER", 0x49: "INT", 0x4C: "LONG", 0x46: "FLOAT",
     0x56: "UNICODE", 0x67: "GET", 0x70: "PUT", 0x6C: "LIST", 0x64: "DICT",
 }  # fmt: skip
-"""Opcodes that a dump of plain values does not need: those that call or import, sets, and protocol 0's text."""
+"""Opcodes that a dump of plain values does not need: those that call or import, sets, protocol 0's text, and those that
+only move the stack."""
 
 
 class _Mark:
@@ -56,7 +61,7 @@ def loads(data: bytes, name: str = "the file") -> Any:
     plain values, that is damaged or cut short, or that is beyond the limits above."""
     if len(data) > MAX_BYTES:
         raise WellfedError(
-            f"{name} is larger than {MAX_BYTES >> 30} GiB",
+            f"{name} is larger than {MAX_BYTES >> 20} MiB",
             hint="record fewer events: torch.cuda.memory._record_memory_history(max_entries=100_000)",
         )
     if not matches(data):
@@ -77,7 +82,7 @@ def _run(data: bytes, name: str) -> Any:
     stack: list[Any] = []
     marks: list[int] = []
     memo: dict[int, Any] = {}
-    push, size, at, int_keys = stack.append, len(data), 2, 0
+    push, size, at, int_keys, made = stack.append, len(data), 2, 0, 0
     for _ in range(MAX_OPCODES):
         op = data[at]
         at += 1
@@ -105,17 +110,26 @@ def _run(data: bytes, name: str) -> Any:
             at += 2
         elif op == 0x94:  # MEMOIZE
             memo[len(memo)] = stack[-1]
+            if len(memo) > MAX_MEMO:
+                raise _too_much(name)
         elif op == 0x71:  # BINPUT
             memo[data[at]] = stack[-1]
             at += 1
         elif op == 0x72:  # LONG_BINPUT
             memo[_U32.unpack_from(data, at)[0]] = stack[-1]
             at += 4
+            if len(memo) > MAX_MEMO:
+                raise _too_much(name)
         elif op == 0x28:  # MARK
             marks.append(len(stack))
             push(_MARK)
+            if len(marks) > MAX_OPEN:
+                raise _too_much(name)
         elif op == 0x7D:  # EMPTY_DICT
             push({})
+            made += 1
+            if made > MAX_CONTAINERS:
+                raise _too_much(name)
         elif op in (0x75, 0x73):  # SETITEMS, SETITEM
             if op == 0x75:
                 start = marks.pop()
@@ -135,6 +149,9 @@ def _run(data: bytes, name: str) -> Any:
             target.update(zip(items[::2], items[1::2], strict=True))
         elif op == 0x5D:  # EMPTY_LIST
             push([])
+            made += 1
+            if made > MAX_CONTAINERS:
+                raise _too_much(name)
         elif op in (0x65, 0x61):  # APPENDS, APPEND
             start = marks.pop() if op == 0x65 else len(stack) - 2
             items = stack[start + 1 :]
@@ -152,6 +169,9 @@ def _run(data: bytes, name: str) -> Any:
             at += 1 + length
         elif op == 0x86:  # TUPLE2
             stack[-2:] = [(stack[-2], stack[-1])]
+            made += 1
+            if made > MAX_CONTAINERS:
+                raise _too_much(name)
         elif op == 0x4E:  # NONE
             push(None)
         elif op == 0x88:  # NEWTRUE
@@ -164,12 +184,21 @@ def _run(data: bytes, name: str) -> Any:
         elif op == 0x74:  # TUPLE
             start = marks.pop()
             stack[start:] = [tuple(stack[start + 1 :])]
+            made += 1
+            if made > MAX_CONTAINERS:
+                raise _too_much(name)
         elif op == 0x29:  # EMPTY_TUPLE
             push(())
         elif op == 0x85:  # TUPLE1
             stack[-1] = (stack[-1],)
+            made += 1
+            if made > MAX_CONTAINERS:
+                raise _too_much(name)
         elif op == 0x87:  # TUPLE3
             stack[-3:] = [(stack[-3], stack[-2], stack[-1])]
+            made += 1
+            if made > MAX_CONTAINERS:
+                raise _too_much(name)
         elif op == 0x95:  # FRAME
             if _U64.unpack_from(data, at)[0] > size - at - 8:
                 raise _damaged(name, "it ends early")
@@ -190,19 +219,16 @@ def _run(data: bytes, name: str) -> Any:
             piece = _piece(data, at + 8, length, name)
             push(str(piece, "utf-8", "replace") if op == 0x8D else piece)
             at += 8 + length
-        elif op == 0x30:  # POP
-            if stack.pop() is _MARK:
-                marks.pop()
-        elif op == 0x31:  # POP_MARK
-            del stack[marks.pop() :]
-        elif op == 0x32:  # DUP
-            push(stack[-1])
         elif op == 0x80:  # PROTO
             at += 1
         else:
             raise _refused(name, _wanted(op, data, at, stack))
-    raise WellfedError(
-        f"{name} has more than {MAX_OPCODES:,} opcodes",
+    raise _too_much(name)
+
+
+def _too_much(name: str) -> WellfedError:
+    return WellfedError(
+        f"{name} holds more values than a dump of a million events",
         hint="record fewer events: torch.cuda.memory._record_memory_history(max_entries=100_000)",
     )
 
