@@ -142,7 +142,8 @@ _PRECISION: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("int8", r"(?i)i8816|i16832|_i8_|imma|s8_?s8|int8|I8II"),
         (
             "tf32",
-            r"(?i)tf32|s1688(?!h)(?:gemm|fprop|dgrad|wgrad|[^a-z])|tensorop_s1688|_s884gemm_f32|_XS_|nvjet_(?:sm\d+_)?sss",
+            r"(?i)tf32|^(?!.*f(?:p|loat)?16).*(?:s1688(?!h)(?:gemm|fprop|dgrad|wgrad|[^a-z])|tensorop_s1688)"
+            r"|_s884gemm_f32|_XS_|nvjet_(?:sm\d+_)?sss",
         ),
         ("bf16", r"(?i)bf16|bfloat|nvjet_(?:sm\d+_)?t|_BBS_|_BSS_BH|_B_B_|_BF16"),
         (
