@@ -9,10 +9,15 @@ import pytest
 from allocator import MIB, Allocator, OutOfMemory, frames
 from hypothesis import given
 from hypothesis import strategies as st
+from trace_builder import event, kernel, write
 
+from wellfed import api
 from wellfed.analyze.memory import MemoryStudy, study_memory
 from wellfed.analyze.memory_replay import replay
+from wellfed.analyze.memory_told import held_of
+from wellfed.check.trace.memory import judge_memory
 from wellfed.ingest.memory import is_memory, read_memory
+from wellfed.model import Case
 
 TRAIN, LOAD = "step /home/me/train.py:41", "load /home/me/data.py:7"
 INSIDE = "forward /usr/lib/python3.12/site-packages/torch/nn/modules/linear.py:116"
@@ -330,3 +335,143 @@ def test_a_list_that_is_referred_to_a_thousand_times_is_read_once() -> None:
     snapshot = read_memory({"segments": [segment] * 1000}, "x")
     assert len(snapshot.devices[0].blocks.size) == 1000
     assert snapshot.warnings[0].count == 999
+
+
+# -- the verb ---------------------------------------------------------------------------------------------
+
+RECORDED = Path(__file__).parent.parent / "traces" / "memory_oom_rank0.pickle.gz"
+
+
+def dumped(allocator: Allocator, path: Path) -> Case:
+    path.write_bytes(pickle.dumps(allocator.snapshot()))
+    return api.trace(path)
+
+
+def test_a_recorded_error_gives_its_known_truth() -> None:
+    """PyTorch 2.11 on an H200, recorded with the lines of `--how memory`: eight fp32 Linear(2048, 2048), AdamW, four
+    tensors of 12 MiB, then a request for 300 GiB, which no such GPU holds."""
+    case = api.trace(RECORDED)
+    (held,) = case.memory
+    (oom,) = held.ooms
+    assert (held.rank, held.device, held.oom_count, oom.asked_bytes) == (0, 0, 1, 300 << 30)
+    assert oom.site == "train at train/loop.py:11" and oom.cause == "full" and oom.last
+    weights = 8 * (2048 * 2048 + 2048) * 4
+    assert oom.moment is not None
+    states, before, tensors, *_ = oom.moment.holders
+    assert (states.bytes, states.count, states.phase) == (2 * weights, 32, "optimizer")
+    assert (before.bytes, before.before) == (weights, True)
+    assert (tensors.bytes, tensors.count, tensors.site) == (48 * MIB, 4, "train at train/loop.py:10")
+    assert sum(h.bytes for h in oom.moment.holders) + oom.moment.rest_bytes == oom.moment.allocated_bytes
+    (said,) = (v for v in case.verdicts if v.code == "T410")
+    assert said.verdict == "finding" and "more than the 139 GiB there would be" in said.message
+
+
+@given(OPS)
+def test_what_is_saved_sums_to_the_byte(ops: list[Op]) -> None:
+    allocator, _ = played(ops, limit=60 * MIB)
+    for one in map(held_of, study_memory(read_memory(allocator.snapshot(), "x"))):
+        assert (
+            one.allocated_bytes is not None
+            and one.pending_bytes is not None
+            and one.inactive_bytes is not None
+        )
+        assert one.reserved_bytes == one.allocated_bytes + one.pending_bytes + one.inactive_bytes
+        for moment in (one.peak, one.now, *(oom.moment for oom in one.ooms)):
+            if moment is not None:
+                assert sum(h.bytes for h in moment.holders) + moment.rest_bytes == moment.allocated_bytes
+                assert moment.rest_bytes >= 0
+        judge_memory([one])
+
+
+def test_each_cause_has_its_words_and_its_cure(tmp_path: Path) -> None:
+    allocator = Allocator(limit=404 * MIB)
+    pieces(allocator)
+    with pytest.raises(OutOfMemory):
+        allocator.alloc(100 * MIB, INSIDE, TRAIN)
+    case = dumped(allocator, tmp_path / "rank0.pickle")
+    said = case.verdicts[0]
+    assert "140 MiB were free in 10 pieces, the largest 14 MiB" in said.message and said.severity == "error"
+    assert said.remedy is not None and "expandable_segments:True" in said.remedy
+    assert case.headline is not None and case.headline.text.startswith(
+        "a request for 100 MiB at step at me/train.py:41"
+    )
+
+    allocator = Allocator(limit=100 * MIB, device_free_lies=1 << 36)
+    allocator.alloc(90 * MIB, TRAIN)
+    with pytest.raises(OutOfMemory):
+        allocator.alloc(50 * MIB, TRAIN)
+    said = dumped(allocator, tmp_path / "rank1.pickle").verdicts[0]
+    assert "a limit of its own" in said.message and "set_per_process_memory_fraction" in (said.remedy or "")
+
+
+def test_a_quiet_history_passes_and_none_is_not_judged(tmp_path: Path) -> None:
+    quiet = dumped(small(), tmp_path / "rank0.pickle")
+    assert {v.code: v.verdict for v in quiet.verdicts} == {"T410": "pass", "T420": "pass", "T430": "pass"}
+    assert quiet.headline is not None and "machine" not in quiet.headline.text
+    (tmp_path / "rank0.json").write_text(json.dumps(small().snapshot()["segments"]))
+    bare = api.trace(tmp_path / "rank0.json")
+    assert {v.code: v.verdict for v in bare.verdicts} == {
+        "T410": "not-judged",
+        "T420": "pass",
+        "T430": "not-judged",
+    }
+
+
+def test_pieces_and_churn_are_info(tmp_path: Path) -> None:
+    allocator = Allocator()
+    between = []
+    for _ in range(30):  # 40 MiB each, whose middle is let go
+        allocator.free(allocator.alloc(40 * MIB, TRAIN))
+        between.append([allocator.alloc(n * MIB, TRAIN) for n in (12, 14, 14)][1])
+    for address in between:
+        allocator.free(address)
+    for _ in range(12):
+        allocator.free(allocator.alloc(50 * MIB, TRAIN))
+        allocator.empty_cache()
+    found = {v.code: v for v in dumped(allocator, tmp_path / "x.pickle").verdicts if v.verdict == "finding"}
+    assert set(found) == {"T420", "T430"} and {v.severity for v in found.values()} == {"info"}
+    assert "420 MiB of 1.17 GiB reserved (35%)" in found["T420"].message
+    assert found["T430"].message.startswith("11 segments (550 MiB) were taken")
+
+
+def test_many_ranks_are_one_finding(tmp_path: Path) -> None:
+    for rank in range(4):
+        allocator = Allocator(limit=(100 if rank else 400) * MIB)
+        try:
+            for _ in range(3):
+                allocator.alloc(50 * MIB, TRAIN)
+        except OutOfMemory:
+            pass
+        (tmp_path / f"memory_rank{rank}.pickle").write_bytes(pickle.dumps(allocator.snapshot()))
+    case = api.trace(tmp_path)
+    (found,) = (v for v in case.verdicts if v.code == "T410" and v.verdict == "finding")
+    assert "(3 of 4 snapshots)" in found.message and found.where["ranks"] == [1, 2, 3]
+    assert len(case.memory) == 4 and len(api.trace(tmp_path, ranks=[2]).memory) == 1
+
+
+def test_the_allocators_events_of_a_trace_tell_the_peak(tmp_path: Path) -> None:
+    """Three blocks that were there, then two operators that ask, one release, and one more."""
+
+    def told(ts: float, size: int, total: int, address: int) -> dict[str, Any]:
+        args = {
+            "Device Type": 1,
+            "Device Id": 0,
+            "Addr": address,
+            "Bytes": size,
+            "Total Allocated": total,
+            "Total Reserved": 64 * MIB,
+        }
+        return {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": 100, "tid": 100, "ts": ts, "args": args}  # fmt: skip
+
+    rows: list[dict[str, Any]] = [
+        event("cpu_op", "aten::linear", 1000.0, 50.0), event("cpu_op", "aten::empty", 1010.0, 5.0),
+        event("cpu_op", "aten::relu", 1100.0, 50.0),
+        told(1012.0, 10 * MIB, 30 * MIB, 1), told(1110.0, 4 * MIB, 34 * MIB, 2), told(1200.0, -10 * MIB, 24 * MIB, 1),
+        event("cuda_runtime", "cudaLaunchKernel", 1020.0, 4.0, correlation=1), kernel("k", 1030.0, 50.0, corr=1),
+    ]  # fmt: skip
+    (held,) = api.trace(write(tmp_path / "t.json", rows)).memory
+    assert held.kind == "events" and held.peak is not None and held.peak.allocated_bytes == 34 * MIB
+    assert held.peak.reserved_bytes == 64 * MIB and held.peak.at_ms == pytest.approx(0.110)
+    assert [(h.site, h.bytes, h.before) for h in held.peak.holders] == [
+        (None, 20 * MIB, True), ("aten::linear", 10 * MIB, False), ("aten::relu", 4 * MIB, False),
+    ]  # fmt: skip
