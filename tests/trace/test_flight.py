@@ -345,6 +345,12 @@ def test_recorded_hangs(kind: str, code: str) -> None:
     assert found.code == code and found.where["rank"] == {"missing": 2, "op": 1}[kind]
 
 
+def test_members_that_no_dump_names_are_not_taken_to_be_all_here() -> None:
+    """Gloo names no members: of one dump alone nobody knows who is late."""
+    said = finding(study_hang([read_dump(RECORDED / "gloo_op_rank_0.json")]))  # type: ignore[list-item]
+    assert "who else belongs to the group is not in the dumps" in said.message and said.severity == "warning"
+
+
 def test_dumps_beside_traces_are_both_read(tmp_path: Path) -> None:
     from trace_builder import simulate, write
 

@@ -115,7 +115,7 @@ def _hanging(hang: Hang, one: Stuck) -> Verdict:
             f"{ranks_text(one.not_started)} queued {what}, but the GPU did not reach it: earlier work holds the stream, "
             f"and {ranks_text([r for r in waiting if r not in one.not_started])} wait"
         )
-    elif one.members is None and not one.is_p2p and one.desc != "default_pg":
+    elif one.members is None and not one.is_p2p:
         message, severity = (
             f"{ranks_text(waiting)} wait in {what}; who else belongs to the group is not in the dumps",
             "warning",
