@@ -12,6 +12,8 @@ from wellfed.predict.roofline import GOOD_KERNEL, OpCost
 
 LEAST = 3
 """Kernels in a chain that is worth a compiler."""
+MOST = 64
+"""Kernels that a compiler makes one of at most (`max_fusion_size` of torch._inductor.config)."""
 MAIN = 0.2
 """Share of the saving that a kind of chain gives when it is what a user would compile first."""
 COMPILED_HOST = {"low": 75_000.0, "expected": 45_000.0, "high": 30_000.0}
@@ -63,7 +65,7 @@ def unfused_elementwise(seen: Seen) -> list[Waste]:
     parts = [
         part
         for run in runs(seen)
-        for part in turns(run, period([(link.label, link.elements) for link in run]))
+        for part in turns(run, min(period([(link.label, link.elements) for link in run]), MOST))
         if len(part) >= LEAST
     ]
     concerned = {link.event for part in parts for link in part}
@@ -148,7 +150,8 @@ def fused_ns(part: list[Link], point: str, bytes_per_s: float) -> float:
 
 def _by_length(lengths: list[float], point: str) -> float:
     """A lower quantile of the large kernels of a chain, ns: they are those of a third of the longest and more."""
-    large = sorted(x for x in lengths if x >= max(lengths) / 3)
+    least = max(lengths) / 3
+    large = sorted(x for x in lengths if x >= least)
     at = {"low": 0.6, "expected": 0.3, "high": 0.1}[point]
     factor = {"low": 1.2, "expected": 1.1, "high": 0.9}[point]
     return large[int(at * (len(large) - 1))] * factor

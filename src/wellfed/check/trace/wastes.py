@@ -86,8 +86,10 @@ def judge_precision(study: Study) -> Verdict | None:
 
     How it is judged. Each product gets the time of a good bf16 kernel of its shape: 60 to 88 % of the dense peak or of
     the memory's rate, whichever is less, and 2 to 5 us. So a product that the memory bounds gains at most what half the
-    bytes give, a factor of two. Convolutions gain no more than the ratio of the peaks from tf32. Casts that autocast
-    adds are put on the device and on the host. The step is replayed, the profiler's cost taken off: where the host
+    bytes give, a factor of two. Convolutions reach 30 to 75 % of the peak, from tf32 they take 40 to 75 % of their time,
+    changes of layout 50 to 100 %, and batch norms in NCHW may get slower: cuDNN's does not take bf16. Where arguments were
+    not recorded, kernels whose names tell the unit get the ratio of what the units reach, once to twice the time that
+    gives. Casts that autocast adds are put on the device and on the host. The step is replayed, the profiler's cost taken off: where the host
     bounds the step then, that is what the gain says.
 
     Remedy. `torch.autocast("cuda", torch.bfloat16)` around forward and loss (fp16 with `GradScaler` where bf16 is
@@ -120,8 +122,9 @@ def judge_optimizer(study: Study) -> Verdict | None:
     all parameters and states; the fused form reads and writes each once.
 
     How it is judged. One pass: gradient, parameter and states read, parameter and states written, at 65 to 88 % of the
-    memory's rate. The launches go, and with them the host's time for them; the host keeps 0.1 to 0.4 ms and 2.5 to
-    10 us a tensor. The step is replayed, the profiler's cost taken off.
+    memory's rate. Without recorded arguments the size of the parameters is told by the time of the operators whose passes
+    are known. The launches go, and with them the host's time for them but for up to 40 %; the host keeps 0.04 to 0.2 ms
+    and 2.5 to 8 us a tensor. The step is replayed, the profiler's cost taken off.
 
     Remedy. `fused=True` (`torch.optim.AdamW(params, fused=True)`).
 
@@ -151,7 +154,9 @@ def judge_attention(study: Study) -> Verdict | None:
     kernel keeps them in the registers.
 
     How it is judged. One fused kernel forward, one backward, by their FLOPs at 28 to 60 % (backward 20 to 45 %) of the
-    peak, half of them where a mask is seen (it may be causal), and Q, K, V, O once over memory. Its host time of 40 to
+    peak, half of them where a mask is seen (it may be causal), and Q, K, V, O once over memory. Where arguments were not
+    recorded, a softmax between batched products is attention, its scores as many as it can have gone over in its time,
+    heads 64 to 128 long. Its host time of 40 to
     120 us a call is put in, that of the kernels gone taken out. The step is replayed, the profiler's cost taken off.
 
     Remedy. `torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=...)`; for masks of another form
@@ -183,10 +188,12 @@ def judge_elementwise(study: Study) -> Verdict | None:
     Why it costs. Each reads and writes the whole tensor, at the memory's speed. One kernel for the chain reads what comes
     from outside and writes the result.
 
-    How it is judged. One kernel a chain: 1 to 2.5 tensors read and one written at 65 to 88 % of the memory's rate, and
-    40 to 90 us of host time for each call of a compiled function, in place of the dispatch of its operators. A chain
-    that repeats itself is taken as one call a turn. Which results are needed elsewhere (for backward, say) the recording
-    does not tell: the low end has room for one more. The step is replayed, the profiler's cost taken off.
+    How it is judged. One kernel a chain, of at most 64: 1 to 2 tensors read (backward: 1.5 to 3; one more where rows are
+    reduced on the way) and one written, at the rate that the chain's own kernels reached, else 65 to 88 % of the memory's;
+    30 to 75 us of host time for each call of a compiled function, in training 2.5 times that, in place of the dispatch of
+    its operators. A chain that repeats itself is taken as one call a turn. Without recorded arguments the fused kernel
+    takes as long as one of the chain's shorter large ones. The low end counts only the chains that give a fifth of the
+    saving: who compiles one function leaves the rest. The step is replayed, the profiler's cost taken off.
 
     Remedy. `torch.compile` for the function that holds the chain, or for the model.
 
