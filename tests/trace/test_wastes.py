@@ -6,7 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from operator_loops import BF16, F32, H200, Op, gain, mm, pointwise, study, verdict
+from trace_builder import event, kernel, write
 
+from wellfed import api
 from wellfed.analyze.shapes import Call
 from wellfed.analyze.wastes.attention import Scores, head_of, scores_of
 from wellfed.analyze.wastes.elementwise import Link, fused_ns, moved, period
@@ -93,6 +95,32 @@ def test_a_convolution_keeps_its_changes_of_layout(tmp_path: Path, shapes: bool)
     )
     expected, low, high = gain(study(tmp_path, [op] * 6, shapes=shapes), "slow-precision")
     assert low <= 1.4 <= high and expected < 1.7
+
+
+def test_a_queue_full_of_unrecorded_work_is_no_work_of_the_host(tmp_path: Path) -> None:
+    """From the second step on each launch is held until a kernel of before the recording is done. The host could go ten
+    times as fast, and so can the step."""
+    us, count = 2 * 4096**3 / (H200["fp32"] * 0.7) * 1e6, 300
+    events, host, corr = [], 1000.0, 0
+    launched: list[int] = []
+    for step in range(3):
+        begin = host
+        for _ in range(count):
+            host += 20.0
+            call = 5.0 if step == 0 else us - 20.0
+            corr += 1
+            launched.append(corr)
+            args = {"Input Dims": [[4096, 4096]] * 2, "Input type": [F32] * 2, "Concrete Inputs": ["", ""]}
+            events.append(event("cpu_op", "aten::mm", host - 10.0, call + 11.0, **args))
+            events.append(event("cuda_runtime", "cudaLaunchKernel", host, call, correlation=corr))
+            host += call + 2.0
+        events.append(event("user_annotation", f"ProfilerStep#{step}", begin, host - begin))
+    events.append(kernel("earlier", 1000.0, host - 1000.0, corr=999_999))
+    for i, number in enumerate(launched):
+        events.append(kernel(SIMT, host + i * (us + 1.0), us, corr=number))
+    write(tmp_path / "full.json", events)
+    expected, low, _ = gain(api.trace(tmp_path / "full.json"), "slow-precision")
+    assert expected > 6 and low > 4
 
 
 # -- chains -----------------------------------------------------------------------------------------------
