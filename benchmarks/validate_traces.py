@@ -79,7 +79,8 @@ def row_of(group: str, path: Path, name: str, case: dict[str, Any]) -> Row:
     found = api.trace(path)
     ill = case.get("ill") or KNOWN.get(name)
     above = [v for v in found.verdicts if v.verdict == "finding" and v.severity != "info"]
-    mine = next((v for v in found.verdicts if v.verdict == "finding" and v.name == ill), None)
+    named = (ill, *case.get("near", ()))  # what no recording can tell from the ill is as good an answer
+    mine = next((v for v in found.verdicts if v.verdict == "finding" and v.name in named), None)
     gain = mine.gain if mine else None
     budget = found.ranks[0].step_budget
     sides = [case.get(k) for k in ("sick_ms", "sick_after_ms")]
@@ -102,7 +103,7 @@ def row_of(group: str, path: Path, name: str, case: dict[str, Any]) -> Row:
         low=gain.low if gain else (1.0 if real else None),
         high=gain.high if gain else (1.0 / 0.95 if real else None),
         top=top,
-        right=not above if ill is None else (top == ill or (small and top != ill)),
+        right=not above if ill is None else top in named or small,
     )
 
 
@@ -169,6 +170,8 @@ def naive_of(group: str, folder: Path) -> None:
             if not case.get("speedup") or not path.exists():
                 continue
             parts = api.trace(path).ranks[0].step_parts
+            if not parts:  # no step recurs in it: a reader has nothing to reckon with either
+                continue
             span = statistics.median(p["span_ns"] for p in parts)
             idle = statistics.median(p["idle_ns"] for p in parts)
             NAIVE.setdefault(group, []).append(Naive(span / max(span - idle, 1), case["speedup"]))

@@ -175,11 +175,15 @@ def test_composed_gains_never_add_up_to_more_than_the_step(
 
 def test_one_wait_for_a_batch_bounds_the_pace() -> None:
     taken = np.array([0, 40, 75, 120], np.int64) * 1_000_000
-    once = Batches(taken, np.array([True, False, False, False]))
+    once = Batches(taken - 1_000_000, taken, np.array([True, False, False, False]))
     assert slowest_pace(once) == pytest.approx(37.5e6) and not len(pace_of(once).arrival)
-    assert slowest_pace(Batches(taken, np.array([False] * 4))) is None
-    assert slowest_pace(Batches(taken, np.array([False] * 3 + [True]))) is None  # nothing after it
-    assert slowest_pace(Batches(taken, np.array([True, True, False, False]))) is None  # a pace was seen
+    assert slowest_pace(Batches(taken - 1_000_000, taken, np.array([False] * 4))) is None
+    assert (
+        slowest_pace(Batches(taken - 1_000_000, taken, np.array([False] * 3 + [True]))) is None
+    )  # nothing after it
+    assert (
+        slowest_pace(Batches(taken - 1_000_000, taken, np.array([True, True, False, False]))) is None
+    )  # a pace was seen
 
 
 def test_a_loader_that_kept_up_with_slow_steps_only_is_found(tmp_path: Path) -> None:
@@ -204,3 +208,16 @@ def test_a_loader_that_kept_up_with_slow_steps_only_is_found(tmp_path: Path) -> 
     free = [b - a for b, a in zip(cure.before, cure.after, strict=True)]
     assert min(free) > 0.0
     assert cure.before[0] == pytest.approx(30_080_000, rel=0.01) and cure.before[1] < cure.before[0]
+
+
+def test_a_wait_for_the_first_batch_tells_of_the_pace_too() -> None:
+    asked = np.array([0, 95, 145], np.int64) * 1_000_000
+    taken = np.array([85, 135, 185], np.int64) * 1_000_000
+    waited = np.array([True] * 3)
+    steady = pace_of(Batches(asked, taken, waited, steady=True))
+    assert steady.since.sum() == pytest.approx(95e6 + 50e6 + 50e6)
+    starting = pace_of(Batches(asked, taken, waited))  # it may be the workers' start: not counted
+    assert starting.since.sum() == pytest.approx(150e6)
+    late = asked.copy()
+    late[0] = -10_000_000_000
+    assert pace_of(Batches(late, taken, waited, steady=True)).since.sum() == pytest.approx(250e6)

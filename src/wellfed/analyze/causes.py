@@ -25,6 +25,7 @@ from wellfed.analyze.intervals import (
 )
 from wellfed.analyze.launches import Launches
 from wellfed.analyze.saves import find_saves
+from wellfed.analyze.silence import SILENCE_NS, planned, silences
 from wellfed.model.timeline import I64, Cat, Mask, Timeline
 
 CAUSES = (
@@ -46,9 +47,6 @@ CAUSES = (
 )
 """In the order of charging."""
 
-SILENCE_NS = 2_000_000
-"""No event at all on the launching threads for this long is a stall, not dispatch: in the recorded loops of
-docs/validation/trace.md the longest stretch of mere dispatch (an optimizer's Python) was 1.3 ms."""
 HAND_OVER_NS = 1_000_000
 """Within this long after another thread has a batch, the thread that waited for it goes on."""
 QUEUED_GAP_NS = 20_000
@@ -75,7 +73,7 @@ _COMPILE = re.compile(
     r"^(?:cuModuleLoad|cuLibraryLoad|cuModuleGetFunction|cuLibraryGetKernel|cuLink|cudaLibraryLoad|hipModuleLoad|nvrtc|hiprtc)"
     r"|\(dynamo_timed\)$|^(?:jit_)?(?:backend_compile|XlaCompile|XlaModule.*compile)"
     r"|torch/_inductor/(?:compile_fx|codecache|async_compile).*|torch/_dynamo/convert_frame\.py.*|triton/compiler/compiler\.py.*: compile"
-    r"|^(?:Inductor|_compile\.compile_inner|compile_fx)"
+    r"|^(?:Inductor|_compile\.compile_inner|compile_fx|entire_frame_compile|compile_attempt_\d+|bytecode_tracing|build_guards|dynamo$)"
 )
 _LOADING = re.compile(r"(?i)lazy function loading|module loading")
 """What the recorder calls overhead, and is the driver's loading of code."""
@@ -108,7 +106,9 @@ class Covers:
         ranges["profiler-overhead"] = _of(timeline, overhead & ~loading & ~_named(timeline, _QUEUE_FULL))
         compiling = _of(timeline, (call | note) & _named(timeline, _COMPILE) | loading)
         # a silence that says what it is needs no other name
-        silent = subtract(_silence(timeline, host & ~overhead), compiling)
+        silent = subtract(silences(timeline, host & ~overhead), compiling)
+        planning = planned(timeline, work, launches, silent)
+        silent, compiling = subtract(silent, planning), _both(compiling, planning)
         loads = _named(timeline, _DATA)
         ranges["data-wait"] = _both(
             _of(timeline, note & loads), _fetched_elsewhere(timeline, loads & ~host, silent)
@@ -193,22 +193,6 @@ def _named(timeline: Timeline, pattern: re.Pattern[str]) -> Mask:
 def _of(timeline: Timeline, mask: Mask) -> Intervals:
     start = timeline.ts[mask]
     return union(start, start + timeline.dur[mask])
-
-
-def _silence(timeline: Timeline, host: Mask) -> Intervals:
-    """Stretches with no operator or call starting or ending on the launching threads, from the first event
-    of any kind on them to the last. Python frames and annotations do not break the silence: they are opened
-    by the profiler, not by work. Inside one call the host waits in it: that is not silence. Inside one
-    operator that calls nothing it is: the CPU works there, and the device gets nothing to do."""
-    if not host.any():
-        return EMPTY
-    in_call = host & ((timeline.cat == Cat.RUNTIME) | (timeline.cat == Cat.DRIVER))
-    working = in_call | (host & (timeline.cat == Cat.OP))
-    outer = np.array([timeline.ts[host].min(), timeline.end[host].max()])
-    marks = np.sort(np.concatenate([timeline.ts[working], timeline.end[working], outer]))
-    wide = np.diff(marks) >= SILENCE_NS
-    silent = Intervals(marks[:-1][wide], marks[1:][wide])
-    return subtract(silent, union(timeline.ts[in_call], timeline.end[in_call]))
 
 
 def _staging_calls(timeline: Timeline, work: Work, launches: Launches, staged_name: Mask) -> Intervals:

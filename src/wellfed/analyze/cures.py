@@ -1,5 +1,6 @@
 """The cures, replayed: how long a step takes when one cause of its idle time is gone."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -34,6 +35,9 @@ class Cured:
     after: tuple[float, float, float]
     next: str
     launching: float = 0.0
+    sampling: float = 0.0
+    """Standard error of what the cure saves a step, in ns, for its changing from step to step: few steps of something
+    that comes now and then tell its mean badly."""
 
 
 def cures_of(loops: list[Loop], free: tuple[Replayed, ...], link_gbs: float) -> dict[str, Cured]:
@@ -67,8 +71,25 @@ def cures_of(loops: list[Loop], free: tuple[Replayed, ...], link_gbs: float) -> 
             after=(after[0].step_ns, after[1].step_ns, after[2].step_ns),
             next=_limit(after[1], edit(middle, "expected"), name),
             launching=launching(after[1]),
+            sampling=_sampling(middle, name, free[1].step_ns - after[1].step_ns),
         )
     return cures
+
+
+def _sampling(loop: Loop, cause: str, saved: float) -> float:
+    """The standard error of the mean over the steps of what the host spent in a cause, as far as that is saved."""
+    if cause not in HOST_CAUSES or len(loop.tail) < 2:
+        return 0.0
+    spent = np.array(
+        [
+            sum(loop.spent[cause][loop.step_at[k] : loop.step_at[k + 1]]) + loop.spent_tail[cause][k]
+            for k in range(len(loop.tail))
+        ]
+    )
+    mean = float(spent.mean())
+    if mean <= 0.0 or saved <= 0.0:
+        return 0.0
+    return float(spent.std(ddof=1)) / math.sqrt(len(spent)) * min(saved / mean, 1.0)
 
 
 def cures_of_wastes(

@@ -18,6 +18,8 @@ WAIT_NS = 1_000_000
 WAIT_SHARE = 0.05
 """Taking a batch that is ready took 0.05 to 0.3 ms on the hosts of docs/validation/trace.md. Longer than
 1 ms and 5 % of the step, the host waited for a worker."""
+_IN_PROPORTION = 3.0
+"""As many times the mean of the other times between batches as the first may count."""
 
 
 class Pace(NamedTuple):
@@ -32,11 +34,14 @@ NO_PACE = Pace(np.zeros(0, np.int64), np.zeros(0))
 
 
 class Batches(NamedTuple):
-    """The batches taken from worker processes in the steps: when (ns, the ends of `__next__`), and whether the host
-    waited for each."""
+    """The batches taken from worker processes in the steps: when the host `asked` and when it had each (`taken`: the
+    begin and the end of `__next__`, ns), and whether it waited. `steady`: steps went before, so that the workers
+    were not just starting."""
 
+    asked: I64
     taken: I64
     waited: Mask
+    steady: bool = False
 
 
 def batches_of(timeline: Timeline, launches: Launches, steps: HostSteps) -> Batches:
@@ -47,7 +52,9 @@ def batches_of(timeline: Timeline, launches: Launches, steps: HostSteps) -> Batc
     note = launches.host & ((timeline.cat == Cat.ANNOTATION) | (timeline.cat == Cat.OP))
     rows = np.flatnonzero(note & named[timeline.name] & (timeline.ts >= begin) & (timeline.end <= end))
     limit = max(float(WAIT_NS), WAIT_SHARE * (end - begin) / len(steps))
-    return Batches(timeline.end[rows], timeline.dur[rows] >= limit)
+    number = re.search(r"\d+", steps.names[0]) if steps.source == "ProfilerStep" else None
+    steady = number is not None and int(number.group()) > 0
+    return Batches(timeline.ts[rows], timeline.end[rows], timeline.dur[rows] >= limit, steady)
 
 
 def pace_of(batches: Batches) -> Pace:
@@ -58,8 +65,15 @@ def pace_of(batches: Batches) -> Pace:
         return NO_PACE
     arrival = batches.taken[waited]
     since = np.diff(arrival, prepend=arrival[0]).astype(np.float64)
-    mean = float(arrival[-1] - arrival[0]) / float(waited[-1] - waited[0])
-    since[0] = mean * float(len(batches.taken) - waited[-1] + waited[0])
+    spent, made = float(arrival[-1] - arrival[0]), float(waited[-1] - waited[0])
+    if waited[0] == 0 and batches.steady:
+        # the first batch kept the host waiting too: it came that long after the one before, and the time that the
+        # host took to use that one; a wait out of all proportion is something else
+        used = np.median(batches.asked[1:] - batches.taken[:-1])
+        first = float(batches.taken[0] - batches.asked[0]) + float(used)
+        spent, made = spent + min(first, _IN_PROPORTION * spent / made), made + 1.0
+    total = spent / made * len(batches.taken)
+    since[0] = max(total - float(arrival[-1] - arrival[0]), 0.0)
     return Pace(arrival, since)
 
 

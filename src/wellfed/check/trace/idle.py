@@ -275,8 +275,9 @@ def judge_allocator(study: Study) -> Verdict | None:
 def judge_compile(study: Study) -> Verdict | None:
     """Kernels are compiled or loaded inside the step.
 
-    What it looks at. Device idle time inside module loading (`cuModuleLoad*`, `cuLibraryLoad*`) and the frames of
-    Dynamo, Inductor and Triton's compiler.
+    What it looks at. Device idle time inside module loading (`cuModuleLoad*`, `cuLibraryLoad*`, lazy loading), the
+    ranges and frames of Dynamo, Inductor and Triton's compiler, and silence inside a library's operator that ends in a
+    kernel: cuDNN and cuBLAS choose or build one for a shape that is new to them.
 
     Why it costs. Changing shapes recompile; lazy loading costs milliseconds at each first use.
 
@@ -290,7 +291,7 @@ def judge_compile(study: Study) -> Verdict | None:
         "compile-stall",
         "nothing is compiled in the steps",
         "compiling or loading kernels keeps the GPU waiting",
-        "warm up every shape first, or torch.compile(dynamic=True)",
+        "warm up every shape first and keep to them (pad, bucket), or torch.compile(dynamic=True)",
     )(study)
 
 

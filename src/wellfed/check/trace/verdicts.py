@@ -1,5 +1,6 @@
 """What the rules over traces share: the verdict of a cure that was replayed, its severity, gain and evidence."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -115,16 +116,19 @@ def cure_finding(
 
 
 def gain_of(cure: Cured) -> Gain:
-    """The speed-up of a cure: likely by the middle point, low and high by the outer points and the error of
-    the model itself. Never below 1."""
+    """The speed-up of a cure: likely by the middle point, low and high by the outer points, what few steps tell of
+    the mean, and the error of the model itself. Never below 1."""
     ratios = [b / a if a > 0 else 1.0 for b, a in zip(cure.before, cure.after, strict=True)]
     expected = max(ratios[1], 1.0)
     # the error of the model is of what it changes: a cure that saves nothing is known to save nothing
     widen = 1.0 + MODEL_ERROR * min(share(expected) / WARNING_SHARE, 1.0)
+    sampled = cure.sampling / cure.after[1] if cure.after[1] > 0 else 0.0
+    down = math.hypot(expected - min(*ratios, expected) / widen, sampled)
+    up = math.hypot(max(*ratios, expected) * widen - expected, sampled)
     return Gain(
         speedup=round(expected, 3),
-        low=round(max(min(ratios) / widen, 1.0), 3),
-        high=round(max(max(ratios) * widen, 1.0), 3),
+        low=round(max(expected - down, 1.0), 3),
+        high=round(expected + up, 3),
         basis="modelled",
         measured_in="time of the unprofiled step",
         saves_ms=round(max(cure.before[1] - cure.after[1], 0.0) / 1e6, 3),
