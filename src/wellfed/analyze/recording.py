@@ -30,7 +30,8 @@ def recording_costs(
 ) -> list[HostCost]:
     """What to take off for the profiler at the three points, or, when the user gave the unprofiled step, what
     makes the replay take that long."""
-    shapes = bool(timeline.options.get("record_shapes", True))
+    # without them PyTorch writes no such option; a damaged head may have lost it
+    shapes = bool(timeline.shapes) or bool(timeline.options.get("record_shapes", False))
     launch = _launch_call(timeline, launches)
     spec = catalog.find_gpu(name=timeline.gpus.get(work.device) or None)
     current = (
