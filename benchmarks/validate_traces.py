@@ -17,26 +17,30 @@ from wellfed import api
 HEAD = """# Traces: predicted against measured
 
 Made by `python benchmarks/validate_traces.py docs/validation/trace.md NAME=FOLDER ...` from loops that
-`benchmarks/labelled_loops.py` ran on a GPU: each with one known ill, timed without a profiler sick and cured,
-then recorded sick. The product sees only the recording. Sets:
+`benchmarks/labelled_loops.py` ran on a GPU: each with one known ill (some with two), timed without a profiler sick
+and cured, then recorded sick. The product sees only the recording. Sets:
 
-- **set**: the loops that the profiler's cost and the interval were set on (`predict/profiler.py`).
-- **held**: loops of other shapes, made after that. The expected values never saw them. The *interval* was widened
-  once after both sets had been seen (margin 12 to 15 %, and a smaller least cost): before that 11 of these 14
-  measured gains lay inside. The replay was corrected once more after that (loader workers with a pace of their own,
-  launches just in time, waits told to streams), for what simulated loops showed, with no constant set on these
-  rows: the median error of the step went from 3.4 to 3.2 %, that of the gain from 5.1 to 5.4 %. The row that got
-  worse, `held_data_two_workers`, had been right by two errors that cancelled: a step of 25 ms where 33 were measured.
-- **earlier**: loops of another day and another machine of the kind, not used for it.
+- **last**: written by somebody who did not look at the product, recorded after its rules and constants stood, judged
+  once. This is the row that counts.
+- **later**: the same way, one round before. At first sight 48 of 55 top causes were right, all 18 healthy loops silent,
+  39 of 55 measured gains inside, the median error 8.8 %. What was wrong by construction was then mended, and the cost
+  of recording was set anew with these loops among those it was set on: the figures below are no longer unseen ones.
+- **fresh**, **kind**, **held**: earlier rounds; `fresh` at first sight: 17 of 22 right, 5 of 5 silent, 16 of 22 inside,
+  14.3 % median error. Development sets since.
+- **kept**: the recordings that the tests keep, from all rounds.
+- **earlier**: four loops of another day and another machine of the kind.
 
 All on one NVIDIA H200 (virtual machine, Xeon host, 16 CPUs), driver 580.159.04, torch 2.11.0+cu130,
 2 December 2026 (*earlier*: same driver line and torch). Recorded with `record_shapes=True`; `plain`: without.
 *sick* is the median unprofiled step before recording / after it: where the two differ much, the machine itself
 was not steady, and no model of the recording can be closer than that.
 
-*step* is the unprofiled step as predicted from the recording; its error is against the mean of the two *sick*. *gain* is the speed-up of the cure: expected,
-[low, high]; the measured one is *real*. `in`: real lies inside. For `healthy` loops the answer is right when
-no finding is above `info`.
+*step* is the unprofiled step as predicted from the recording; its error is against the mean of the two *sick*. *gain*
+is the speed-up of the cure: expected, [low, high]; the measured one is *real*. `in`: real lies inside. The top cause is
+right when the first finding above `info` (where there is none, the first finding) is the ill, or what the label names
+as not to be told from it by a recording; an ill whose cure gives less than the 5 % of a warning counts as right
+whatever is first. For `healthy` loops the answer is right when no finding is above `info`. Where the ill is not found,
+its gain counts as 1.
 """
 
 
