@@ -463,7 +463,34 @@ def refused(path: Path) -> WellfedError:
     return caught.value
 
 
-def test_reports_name_the_command_that_exports_them(tmp_path: Path) -> None:
+def test_reports_are_exported_where_nsys_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop().write(tmp_path / "made.sqlite")
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    nsys = tools / "nsys"
+    nsys.write_text(
+        "#!/bin/sh\n"
+        'case "$6" in *broken*) echo "Importer error: bad magic" >&2; exit 3;; esac\n'
+        f'[ "$1 $2 $3 $4" = "export --type sqlite --output" ] && cat "{tmp_path}/made.sqlite" > "$5"\n'
+    )
+    nsys.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
+    report = tmp_path / "-o rank_3.nsys-rep"
+    report.write_bytes(b"\x00binary")
+    (found,) = read_file(report)
+    (expected,) = read_file(tmp_path / "made.sqlite")
+    assert (found.source, found.rank) == (report.name, 3) and (found.ts == expected.ts).all()
+    (tmp_path / "broken.nsys-rep").write_bytes(b"x")
+    assert "bad magic" in refused(tmp_path / "broken.nsys-rep").message
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "-o rank_3.nsys-rep", "broken.nsys-rep", "made.sqlite", "tools",
+    ]  # fmt: skip
+
+
+def test_reports_name_the_command_that_exports_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
     (tmp_path / "my run.nsys-rep").write_bytes(b"\x00binary")
     (tmp_path / "x.qdstrm").write_bytes(b"\x00binary")
     error = refused(tmp_path / "my run.nsys-rep")
@@ -575,7 +602,10 @@ def test_any_mutation_is_survived(tmp_path: Path) -> None:
     assert read > 50
 
 
-def test_folders_take_exports_and_leave_their_reports(tmp_path: Path) -> None:
+def test_folders_take_exports_and_leave_their_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
     loop().write(tmp_path / "a.sqlite")
     (tmp_path / "a.nsys-rep").write_bytes(b"x")
     (tmp_path / "b.nsys-rep").write_bytes(b"x")

@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from wellfed.ingest.nsys_export import exported
 from wellfed.ingest.rows import Rows, distinct, rank_in, without_gc
 from wellfed.ingest.sqlite import MAGIC, Tables, as_integers, open_tables
 from wellfed.model import TraceWarning, WellfedError
+from wellfed.model.base import replace
 from wellfed.model.timeline import I64, Cat, Timeline
 
 REPORTS = (".nsys-rep", ".qdrep", ".qdstrm")
@@ -56,9 +58,18 @@ def matches(head: bytes, name: str) -> bool:
 
 def read(path: Path) -> list[Timeline]:
     """The timelines of one export: one, or one for each process (rank) that has devices of its own. Raises
-    WellfedError when it is no export of Nsight Systems or nothing in it can be read."""
-    if path.name.endswith(REPORTS):
+    WellfedError when it is no export of Nsight Systems or nothing in it can be read. A report is exported first, by
+    `nsys` where that is installed."""
+    if path.name.endswith(".qdstrm"):
         raise WellfedError(f"{path.name} is a report that only nsys can open", hint=_how_to_export(path))
+    if path.name.endswith(REPORTS):
+        with exported(path, _how_to_export(path)) as export:
+            found = read(export)
+        rank = rank_in(path.name)
+        return [
+            replace(one, source=path.name, rank=rank if one.rank is None and len(found) == 1 else one.rank)
+            for one in found
+        ]
     with without_gc(), open_tables(path) as tables:
         return _Export(tables).timelines()
 
