@@ -3,8 +3,9 @@
 import pytest
 
 from wellfed.check.headline import headline as headline_of
-from wellfed.model import Case, Cost, Gain, Headline, Machine, RankTrace, Verdict
+from wellfed.model import Budget, Case, Cost, Gain, Headline, Machine, RankTrace, Verdict
 from wellfed.model.machine import Gpu
+from wellfed.model.trace import StepBudget
 
 DATA_WAIT = Verdict(
     code="T110",
@@ -23,6 +24,19 @@ HOST = Verdict(
 PASS = Verdict(code="CPU08", name="boost", verdict="pass")
 BLIND = Verdict(code="GPU24", name="x", verdict="not-judged", reason="no-fact")
 ELSEWHERE = Verdict(code="MEM02", name="x", verdict="not-judged", reason="not-applicable")
+
+
+def budget(compute: int, *, comm: int = 0, copy: int = 0, idle: int = 0) -> Budget:
+    return Budget(
+        span_ns=compute + comm + copy + idle,
+        compute_ns=compute,
+        exposed_comm_ns=comm,
+        exposed_copy_ns=copy,
+        idle_ns=idle,
+    )
+
+
+BUSY = RankTrace(rank=0, budget=budget(90, idle=10), idle={"launch-latency": 10})
 
 
 def headline(*verdicts: Verdict, traced: bool = False) -> Headline:
@@ -56,13 +70,53 @@ def test_an_opportunity_is_no_headline() -> None:
             "nothing found that starves this machine (1 check could not be judged)",
         ),
         (Case(machine=Machine(gpus=(Gpu(index=0),))), "nothing found that starves this machine"),
+        (Case(), "nothing was read that could be judged"),
         (Case(machine=Machine()), "no GPU seen, and nothing found that would starve one"),
-        (Case(ranks=(RankTrace(),), verdicts=(SMALL,)), "nothing found that starves this work"),
+        (Case(ranks=(BUSY,), verdicts=(SMALL,)), "nothing found that starves this work"),
         (
-            Case(ranks=(RankTrace(),), machine=Machine()),
+            Case(ranks=(BUSY,), machine=Machine()),
             "nothing found that starves this work or this machine",
         ),
     ],
 )
 def test_nothing_found_says_so_and_how_much_could_not_be_judged(case: Case, says: str) -> None:
     assert headline_of(case).text == says
+
+
+@pytest.mark.parametrize(
+    ("ranks", "says"),
+    [
+        ((RankTrace(rank=0),), "no GPU event was recorded: what starves this work is not known"),
+        (
+            (RankTrace(budget=budget(2, copy=97, idle=1), idle={"orphan": 1}),),
+            "the GPU computes 2% of the recording, copies take 97%; what a cure of that is worth is not known",
+        ),
+        (
+            (BUSY, RankTrace(rank=3, budget=budget(28, idle=72), idle={"launch-bound": 70, "orphan": 2})),
+            "the GPU of rank 3 computes 28% of the recording, idle (launch-bound) takes 70%; "
+            "what a cure of that is worth is not known",
+        ),
+        (
+            (
+                RankTrace(
+                    budget=budget(90, idle=10),
+                    step_budget=StepBudget(
+                        n=3,
+                        span_ns=100,
+                        compute_ns=50,
+                        exposed_comm_ns=0,
+                        exposed_copy_ns=40,
+                        idle_ns=10,
+                    ),
+                    step_idle={"queue-wait": 10},
+                ),
+            ),
+            "the GPU computes 50% of a step, copies take 40%; what a cure of that is worth is not known",
+        ),
+    ],
+)
+def test_a_gpu_that_hardly_computes_is_not_said_to_be_well_fed(
+    ranks: tuple[RankTrace, ...], says: str
+) -> None:
+    """No finding above info: without steps none is claimed, and not every wait has a known cure."""
+    assert headline_of(Case(ranks=ranks, verdicts=(SMALL,))).text == says

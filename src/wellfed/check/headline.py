@@ -1,7 +1,11 @@
 """The one sentence on top of a case: what limits this work, and what curing it is worth."""
 
-from wellfed.model import Case, Headline, Verdict
+from wellfed.model import Case, Headline, RankTrace, Verdict
 from wellfed.model.verdict import SEVERITY_ORDER
+
+MOST_UNEXPLAINED = 0.20
+"""With more than this share of the time outside compute it is not said that nothing was found: a defect of that size
+would be an error (DESIGN)."""
 
 
 def headline(case: Case) -> Headline:
@@ -25,17 +29,59 @@ def headline(case: Case) -> Headline:
 
 
 def _nothing_found(case: Case) -> str:
+    if case.ranks and not case.pipeline and all(rank.budget is None for rank in case.ranks):
+        return "no GPU event was recorded: what starves this work is not known"
+    starved = max(case.ranks, key=_beside_compute, default=None)
+    if starved is not None and _beside_compute(starved) > MOST_UNEXPLAINED:
+        return _unexplained(starved, alone=len(case.ranks) == 1)
     if case.ranks or case.pipeline:
         several = len({(r.rank, r.device) for r in case.ranks})
         of = f" on any of {several} ranks" if several > 1 else ""
         return f"nothing found that starves this work{of}" + (" or this machine" if case.machine else "")
     if case.hang is not None and not case.hang.stuck:
         return "no recorded collective hangs"
+    if not (case.memory or case.machine or case.ceilings or case.verdicts):
+        return "nothing was read that could be judged"
     if case.memory and case.machine is None:
         return "nothing found that memory lacks"
     if case.machine is not None and not case.machine.gpus:
         return "no GPU seen, and nothing found that would starve one"
     return "nothing found that starves this machine"
+
+
+def _parts(rank: RankTrace) -> dict[str, int]:
+    """What is not compute, in ns by name: of the clean step, or of all that was recorded when there is none."""
+    budget, idle = (
+        (rank.step_budget, rank.step_idle) if rank.step_budget is not None else (rank.budget, rank.idle)
+    )
+    if budget is None:
+        return {}
+    return {
+        "copies": budget.exposed_copy_ns,
+        "communication": budget.exposed_comm_ns,
+        **{f"idle ({cause})": ns for cause, ns in idle.items()},
+    }
+
+
+def _beside_compute(rank: RankTrace) -> float:
+    """Share of its time that the device does not compute; 0 when nothing is known of it."""
+    budget = rank.step_budget if rank.step_budget is not None else rank.budget
+    return 1.0 - budget.compute_ns / budget.span_ns if budget is not None and budget.span_ns else 0.0
+
+
+def _unexplained(rank: RankTrace, *, alone: bool) -> str:
+    """Much of the time is no compute and yet no finding says what curing it is worth."""
+    parts = _parts(rank)
+    largest = max(parts, key=lambda name: parts[name])
+    budget = rank.step_budget if rank.step_budget is not None else rank.budget
+    assert budget is not None
+    where = "the GPU" if alone or rank.rank is None else f"the GPU of rank {rank.rank}"
+    what = "a step" if rank.step_budget is not None else "the recording"
+    return (
+        f"{where} computes {budget.compute_ns / budget.span_ns:.0%} of {what}, "
+        f"{largest} take{'' if largest == 'copies' else 's'} {parts[largest] / budget.span_ns:.0%}; "
+        "what a cure of that is worth is not known"
+    )
 
 
 def _first_finding(case: Case, *, from_trace: bool) -> Verdict | None:
