@@ -151,6 +151,11 @@ def trace(
             None if ranks is None else tuple(ranks), steps, window, step_ms, price, len(traces) > 1, events
         )
         looks, failed = _looks(traces, asked, each, processes, executor)
+        if steps is not None and looks and not any(rank.steps for look in looks for rank in look.ranks):
+            raise WellfedError(
+                f"no step {steps[0]} in {traces[0].name if len(traces) == 1 else 'any of the traces'}",
+                hint="leave --steps out to see how many there are; they are counted from 0",
+            )
         read, verdicts = _gathered(looks, failed, asked, network)
     if records:
         pipeline, more = _pipeline(records, price)

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wellfed.model import Case, RankTrace, Verdict
+from wellfed.model.base import replace
 from wellfed.model.trace import StepBudget
 from wellfed.report import story
 
@@ -43,6 +44,14 @@ def test_small_parts_fold_only_when_there_are_two_of_them() -> None:
     whole = story.step_story(cases.rank(), small=0.0)
     assert whole is not None
     assert len(whole.parts) == 6
+
+
+def test_what_was_not_replayed_is_not_said_to_be_free_of_the_profiler() -> None:
+    rank = cases.rank()
+    free = story.step_story(replace(rank, replay={"unprofiled_step_ns": {"expected": 1}}))
+    kept = story.step_story(replace(rank, replay={"identity_error_pct": 35.4}))
+    assert free is not None and "cost taken off" in free.basis
+    assert kept is not None and "as recorded" in kept.basis and "taken off" not in kept.basis
 
 
 def test_without_whole_steps_the_capture_is_told_and_called_so() -> None:

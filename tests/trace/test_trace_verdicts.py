@@ -148,6 +148,20 @@ def test_price(tmp_path: Path) -> None:
     assert cost is not None and cost.usd_per_day is None and "--price" in (cost.why or "")
 
 
+def test_without_steps_no_price_is_given_and_the_reason_is_that() -> None:
+    """Also where a price is known: it was once given as the reason."""
+    case = api.trace(TRACES / RECORDED["two_ills"]["trace"], window=(0, 20_000_000))
+    whole = finding(case, "data-wait")
+    assert whole.cost is not None and whole.cost.unit == "ms of the trace" and whole.cost.usd_per_day is None
+    assert whole.cost.why == "no step time to put it in relation to"
+
+
+def test_steps_that_are_not_there_are_an_error_not_the_whole_capture() -> None:
+    """It once read all of it, and said that nothing step-like recurs."""
+    with pytest.raises(WellfedError, match="no step 90"):
+        api.trace(TRACES / RECORDED["two_ills"]["trace"], steps=(90, 99))
+
+
 # -- what is not judged -----------------------------------------------------------------------------------
 
 

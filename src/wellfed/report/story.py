@@ -118,8 +118,10 @@ def step_story(rank: RankTrace, *, small: float = SMALL_SHARE) -> StepStory | No
     name = rank_name(rank)
     if rank.step_budget is not None and rank.step_budget.span_ns > 0:
         step = rank.step_budget
-        basis = f"median of {words.plural(step.n, 'step')}, profiler's cost taken off"
-        if step.traced_span_ns and step.traced_span_ns != step.span_ns:
+        replayed = not rank.replay or "unprofiled_step_ns" in rank.replay
+        cost = "profiler's cost taken off" if replayed else "as recorded: the profiler's cost is still in it"
+        basis = f"median of {words.plural(step.n, 'step')}, {cost}"
+        if replayed and step.traced_span_ns and step.traced_span_ns != step.span_ns:
             basis += f" (traced: {words.duration(step.traced_span_ns)})"
         parts = _parts(step, rank.step_idle, small=small)
         return StepStory(rank, f"Where the step goes: {name}", basis, step.span_ns, parts, True)

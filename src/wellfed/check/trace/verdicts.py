@@ -252,7 +252,7 @@ def priced(verdict: Verdict, study: Study, price: float | None) -> Cost | None:
     rate, why = _rate(study.rank.gpu, price)
     budget = study.rank.step_budget
     if rate is None or budget is None or not budget.span_ns or cost.unit != "ms/step":
-        return replace(cost, why=why or "no step time to put it in relation to")
+        return replace(cost, why=why if rate is None else "no step time to put it in relation to")
     step_ms = (study.unprofiled[1].step_ns if study.unprofiled else budget.span_ns) / 1e6
     return replace(
         cost, usd_per_day=round(cost.value / step_ms * rate * 24, 2), price_usd_gpu_h=rate, gpus=1, why=why
