@@ -97,6 +97,48 @@ def test_a_convolution_keeps_its_changes_of_layout(tmp_path: Path, shapes: bool)
     assert low <= 1.4 <= high and expected < 1.7
 
 
+@BOTH
+def test_a_convolution_by_tiles_on_two_streams_becomes_one_kernel(tmp_path: Path, shapes: bool) -> None:
+    """cuDNN's FFT for fp32: tiles in turns on two streams, each pair one after the other because either fills the device;
+    transforms from and to NHWC, that bf16 needs none of. 2 x 16 tiles of 100 us and 200 us of transforms, 0.2 to 0.4 ms
+    in bf16."""
+    args = {
+        "Input Dims": [[176, 96, 64, 64], [96, 96, 3, 3], [], [], [], [], [], [], []],
+        "Input type": [F32, F32, *["ScalarList"] * 3, *["Scalar"] * 4],
+        "Concrete Inputs": ["", "", "[1, 1]", "[1, 1]", "[1, 1]", "1", "False", "False", "True"],
+    }
+    events, host, device, corr = [], 1000.0, 1000.0, 0
+    layout = "void cudnn::engines_precompiled::{}Kernel<float, float, float, true, false>"
+    tile = "sm80_xmma_gemm_cf32cf32_f32f32_cf32_nt_n_tilesize64x32x8_stage3_ffma"
+    for step in range(3):
+        begin = host
+        for _ in range(6):
+            start = host
+            parts = [(7, layout.format("nhwcToNchw"), 100.0), (7, "void fft2d_r2c_32x32<float>", 20.0)]
+            parts += [(29 + i % 2, tile, 100.0) for i in range(32)]
+            parts += [(7, layout.format("nchwToNhwc"), 100.0)]
+            for i, (stream, name, us) in enumerate(parts):
+                if stream != 7 or i == len(parts) - 1:
+                    events.append(event("cuda_runtime", "cudaStreamWaitEvent", host, 0.5))
+                corr += 1
+                events.append(event("cuda_runtime", "cudaLaunchKernel", host + 1.0, 4.0, correlation=corr))
+                at = max(
+                    host + 6.0, device + (2.0 if stream == 7 else -15.0)
+                )  # as the other's last blocks end
+                events.append(kernel(name, at, us, corr=corr, stream=stream))
+                device, host = at + us, host + 7.0
+            more = args if shapes else {}
+            events.append(event("cpu_op", "aten::cudnn_convolution", start - 0.5, host - start + 0.2, **more))
+            host += 5.0
+        events.append(event("user_annotation", f"ProfilerStep#{step}", begin, host - begin))
+        host += 1.0
+    write(tmp_path / "tiles.json", events, record_shapes=int(shapes))
+    expected, low, high = gain(api.trace(tmp_path / "tiles.json"), "slow-precision")
+    flops = 2 * 176 * 96 * 96 * 9 * 64 * 64
+    real = 2960 / (flops / (H200["bf16"] * 0.5) * 1e6 + 10.0)
+    assert low <= real <= high and expected == pytest.approx(real, rel=0.5)
+
+
 def test_a_queue_full_of_unrecorded_work_is_no_work_of_the_host(tmp_path: Path) -> None:
     """From the second step on each launch is held until a kernel of before the recording is done. The host could go ten
     times as fast, and so can the step."""
@@ -227,7 +269,9 @@ def test_period() -> None:
     assert period([("a", 1), ("b", 1), ("c", 1)] * 4) == 3
     assert period([("a", 1)] * 12) == 3
     assert period([("a", 1), ("b", 1), ("c", 1), ("d", 1)]) == 4
-    assert period([("a", 1), ("b", 1), ("c", 1)] * 2) == 6
+    assert period([("a", 1), ("b", 1), ("c", 1)] * 2) == 3
+    assert period([("a", 1), ("b", 1)] * 2) == 4
+    assert period([*[("a", 1), ("b", 1), ("c", 1)] * 2, ("a", 1)]) == 7
 
 
 # -- attention --------------------------------------------------------------------------------------------

@@ -40,8 +40,8 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     ),
     (
         "conv",
-        r"(?i)conv(?!ert)|winograd|scudnn|(?:^|[^a-z])dgrad|wgrad|fprop|igemm_(?:fwd|bwd|wrw)|im2col|col2im|vol2col|fft2d|nchwToNhwc|nhwcToNchw"
-        r"|gridwise_convolution|miopenGcnAsm|naive_conv|SubTensorOp|batched_transpose_\d|Im2d2Col|depthwise|cask_cudnn\w*::compute",
+        r"(?i)conv(?!ert)|winograd|scudnn|(?:^|[^a-z])s?dgrad|wgrad|fprop|igemm_(?:fwd|bwd|wrw)|im2col|col2im|vol2col|fft[12]d_|DSE::\w*fft|flip_filter|mult_and_sum_complex|nchwToNhwc|nhwcToNchw"
+        r"|gridwise_convolution|miopenGcnAsm|naive_conv|SubTensorOp|batched_transpose_\d|Im2d2Col|MIOpenCv|depthwise|cask_cudnn\w*::compute",
     ),
     (
         "gemm",
@@ -122,7 +122,8 @@ def family(name: str, kind: str = "kernel", operator: str = "") -> str:
 
 
 _LAYOUT = re.compile(
-    r"(?i)nchwToNhwc|nhwcToNchw|SubTensorOp|batched_transpose_\d|im2col|col2im|vol2col|splitK_?reduce|ReduceSplitK"
+    r"(?i)nchwToNhwc|nhwcToNchw|SubTensorOp|batched_transpose_\d|im2col|col2im|im2d2col|col2im2d|vol2col|splitK_?reduce"
+    r"|ReduceSplitK"
 )
 
 
@@ -145,13 +146,17 @@ _PRECISION: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"(?i)tf32|^(?!.*f(?:p|loat)?16).*(?:s1688(?!h)(?:gemm|fprop|dgrad|wgrad|[^a-z])|tensorop_s1688)"
             r"|_s884gemm_f32|_XS_|nvjet_(?:sm\d+_)?sss",
         ),
-        ("bf16", r"(?i)bf16|bfloat|nvjet_(?:sm\d+_)?t|_BBS_|_BSS_BH|_B_B_|_BF16"),
+        ("bf16", r"(?i)bf16|bfloat|nvjet_(?:sm\d+_)?t|_BBS_|_BSS_BH|_B_B_|_BF16|ushort_double_ushort"),
         (
             "fp16",
             r"(?i)f16|h884|h1688|h16816|hgemm|half|nvjet_(?:sm\d+_)?h|_HHS_|_HSS_|_HH_|fp16|s161616_?f16",
         ),
-        ("fp64", r"(?i)dgemm|d884|f64|_DB_|double"),
-        ("fp32", r"(?i)sgemm|cf32|f32f32_f32f32|simt_s|scudnn|_SB_|_S_B_|ffma|f32_aligned|float"),
+        # MIOpen's naive convolutions sum in double whatever they take
+        ("fp64", r"(?i)dgemm|d884|f64|_DB_|(?<!float_)double"),
+        (
+            "fp32",
+            r"(?i)sgemm|cf32|f32f32_f32f32|simt_s|scudnn|_SB_|_S_B_|ffma|f32_aligned|float|fp32|(?:^|_)f32(?:_|$)",
+        ),
     )
 )
 

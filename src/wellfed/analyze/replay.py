@@ -492,7 +492,9 @@ class _Builder:
         """Events that wait for another stream's work. Seen: one that started later than launch and stream
         explain waited for the one that ended last before. Told by a call (`StreamWaitEvent` between its launch
         and the launch before): it waits for the last work launched on another stream, also where a slow host
-        never let it come to a wait."""
+        never let it come to a wait. Both: late without anything that ended just before it, and its thread told a
+        stream to wait since its own stream's launch before: streams that work together, and the device was full of
+        the other's kernels. It keeps its distance behind what ended last, of its own stream or another."""
         n = len(ts)
         needs, lag = [-1] * n, [0.0] * n
         if len(np.unique(stream)) < 2:
@@ -511,27 +513,35 @@ class _Builder:
         seen = [x for x, need in zip(lag, needs, strict=True) if need >= 0]
         usual = float(np.median(seen)) if seen else 1_000.0
         newest: dict[int, int] = {}
-        ordered = self._after_wait_calls()
+        told, ordered = self._wait_calls()
+        late = set(unexplained.tolist())
+        told_on: dict[tuple[int, int], int] = {}
+        thread = self.t.thread[self.launches.row[self.events]].tolist()
         for j in range(n):
-            if ordered[j] and needs[j] < 0:
-                done = [i for q, i in newest.items() if q != stream[j] and end[i] <= ts[j]]
+            own = (thread[j], int(stream[j]))
+            held = j in late and told[j] > told_on.get(own, 0)
+            if needs[j] < 0 and (ordered[j] or held):
+                done = [i for q, i in newest.items() if (held or q != stream[j]) and end[i] <= ts[j]]
                 if done:
                     needs[j] = max(done, key=lambda i: int(end[i]))
-                    lag[j] = min(usual, float(ts[j] - end[needs[j]]))
+                    behind = float(ts[j] - end[needs[j]])
+                    lag[j] = behind if held else min(usual, behind)
             newest[int(stream[j])] = j
+            told_on[own] = max(int(told[j]), told_on.get(own, 0))
         return needs, lag
 
-    def _after_wait_calls(self) -> Mask:
-        """Of the events in launch order: whether the thread told a stream to wait since its launch before."""
+    def _wait_calls(self) -> tuple[I64, Mask]:
+        """Of the events in launch order: how often their thread has told a stream to wait, and whether it did since its
+        launch before."""
         t, rows = self.t, self.launches.row[self.events]
         named = np.array([_WAIT_CALL.search(n) is not None for n in t.names] or [False])
-        ordered = np.zeros(len(rows), bool)
+        count, ordered = np.zeros(len(rows), np.int64), np.zeros(len(rows), bool)
         for thread in self.launches.threads:
             calls = t.ts[(t.cat == Cat.RUNTIME) & named[t.name] & (t.thread == thread)]
             mine = np.flatnonzero((t.thread[rows] == thread) & self.launches.first[self.events])
             told = np.searchsorted(calls, t.ts[rows[mine]])
-            ordered[mine] = np.diff(told, prepend=0) > 0
-        return ordered
+            count[mine], ordered[mine] = told, np.diff(told, prepend=0) > 0
+        return count, ordered
 
 
 def _typical(
@@ -818,6 +828,7 @@ def edited(loop: Loop, edit: Edit) -> Loop:
         ],
         gap=[0.0 if g else x for x, g in zip(loop.gap, gone, strict=True)],
         delay=[0.0 if g else d for d, g in zip(loop.delay, gone, strict=True)],
+        lag=[0.0 if g else x for x, g in zip(loop.lag, gone, strict=True)],
     )
 
 

@@ -46,7 +46,7 @@ def unfused_attention(seen: Seen) -> list[Waste]:
             kinds.setdefault(found, []).append(events[0])
     gone: dict[str, set[int]] = {point: set() for point in POINTS}
     duration: dict[str, dict[int, float]] = {point: {} for point in POINTS}
-    gains: dict[int, tuple[float, str]] = {}
+    gains: dict[int, tuple[float, float, str]] = {}
     concerned: set[int] = set()
     for scores, softmaxes in kinds.items():
         group = _Group(seen, scores)
@@ -70,7 +70,7 @@ def unfused_attention(seen: Seen) -> list[Waste]:
         share = seen.total_ns(group.events) / max(len(softmaxes), 1)
         for event in softmaxes:
             text = f"scores of {scores.batch} x {scores.queries} x {scores.keys} in memory"
-            gains[event] = (share, text)
+            gains[event] = (share, share, text)
     if not concerned or not seen.at_least(seen.total_ns(concerned)):
         return []
     return [_waste(seen, concerned, gone, duration, gains)]
@@ -81,7 +81,7 @@ def _waste(
     concerned: set[int],
     gone: dict[str, set[int]],
     duration: dict[str, dict[int, float]],
-    gains: dict[int, tuple[float, str]],
+    gains: dict[int, tuple[float, float, str]],
 ) -> Waste:
     made = [
         Edit(
@@ -113,7 +113,7 @@ def _by_names(seen: Seen) -> list[Waste]:
     order, operators = seen.order, [seen.operator(e) for e in seen.order]
     light = [_is_light(seen, e, op) for e, op in zip(order, operators, strict=True)]
     duration: dict[str, dict[int, float]] = {point: {} for point in POINTS}
-    gains: dict[int, tuple[float, str]] = {}
+    gains: dict[int, tuple[float, float, str]] = {}
     concerned: set[int] = set()
     for at, (event, op) in enumerate(zip(order, operators, strict=True)):
         if op not in _SOFTMAX:
@@ -136,7 +136,8 @@ def _by_names(seen: Seen) -> list[Waste]:
             share = backward_share if backward else forward_share
             duration[point][event] = flops / (peak * share) * 1e9 + GOOD_KERNEL[point].floor_ns
         concerned |= {event, *mine}
-        gains[event] = (seen.total_ns([event, *mine]), "batched products and a softmax between them")
+        taken = seen.total_ns([event, *mine])
+        gains[event] = (taken, taken, "batched products and a softmax between them")
     if not concerned or not seen.at_least(seen.total_ns(concerned)):
         return []
     return [_waste(seen, concerned, dict.fromkeys(POINTS, concerned), duration, gains)]

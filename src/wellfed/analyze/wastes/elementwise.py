@@ -37,10 +37,16 @@ _ALWAYS = frozenset(
 _REDUCTIONS = frozenset(
     ("aten::sum", "aten::mean", "aten::amax", "aten::amin", "aten::var", "aten::var_mean", "aten::std")
 )
-_NEVER = ("embedding", "cat", "fill_", "zero_")
+_NEVER = ("embedding", "fill_", "zero_")
+_JOINS = "aten::cat"
+MOST_JOINED = 8
+"""Tensors that a compiler joins within a kernel at most (`max_pointwise_cat_inputs` of torch._inductor.config)."""
 _MATRIX = ("gemm", "conv", "attention", "optimizer", "comm", "copy", "moe", "sort", "pool")
-_POINTWISE = re.compile(r"elementwise|softmax|[Ll]ayer_?[Nn]orm|reduce_kernel|reduce_1Block")
+_POINTWISE = re.compile(
+    r"elementwise|softmax|[Ll]ayer_?[Nn]orm|reduce_kernel|reduce_1Block|CatArrayBatchedCopy"
+)
 """PyTorch's own kernels that a compiler fuses, where arguments were not recorded."""
+_OPAQUE = re.compile(r"OpaqueType<(\d+)u?>")
 
 
 class Link(NamedTuple):
@@ -57,6 +63,8 @@ class Link(NamedTuple):
     length: float
     reached: float | None
     backward: bool = False
+    parent: int = 0
+    """Elements of the tensor that an operand is a part of (a half, every second), 0 where none is."""
 
 
 def unfused_elementwise(seen: Seen) -> list[Waste]:
@@ -84,12 +92,13 @@ def unfused_elementwise(seen: Seen) -> list[Waste]:
             host[first] = COMPILED_HOST[point] * dispatch
             gone |= set(others)
         made.append(Edit(duration=duration, gone=frozenset(gone), host=host))
-    gains: dict[int, tuple[float, str]] = {}
+    gains: dict[int, tuple[float, float, str]] = {}
     for part in parts:
         names = " ".join(link.label.removeprefix("aten::") for link in part[:8])
         over = f" over {part[0].elements} elements" if part[0].elements else ""
         saved = _saved(part, seen.roof.bytes_per_s)
-        gains[part[0].event] = (saved, f"{len(part)} kernels{over}: {names}"[:150])
+        taken = sum(link.length for link in part)
+        gains[part[0].event] = (saved, taken, f"{len(part)} kernels{over}: {names}"[:150])
     return [
         Waste(
             name="unfused-elementwise",
@@ -176,7 +185,8 @@ def runs(seen: Seen) -> list[list[Link]]:
     t, work = seen.timeline, seen.work
     found: list[list[Link]] = []
     run: list[Link] = []
-    most, place = 0, None
+    most: set[int] = set()
+    place = None
     for event in seen.order:
         link = link_of(seen, event)
         here = (
@@ -185,13 +195,19 @@ def runs(seen: Seen) -> list[list[Link]]:
             bool(seen.in_backward[event]),
             int(seen.step_of[event]),
         )
-        if link is None or here != place or not _together(link.elements, most):
+        sizes = {link.elements, link.parent or link.elements} if link is not None else set()
+        if (
+            link is None
+            or here != place
+            or not (not most or any(_together(n, m) for n in sizes for m in most))
+        ):
             if len(run) >= LEAST:
                 found.append(run)
-            run, most, place = [], 0, here
+            run, most, place = [], set(), here
         if link is not None:
             run.append(link)
-            most = max(most, link.elements)
+            # the largest result so far, and the largest tensor that parts were taken of
+            most = {max(r.elements for r in run), max({*most, *sizes})}
     if len(run) >= LEAST:
         found.append(run)
     return found
@@ -219,6 +235,8 @@ def link_of(seen: Seen, event: int) -> Link | None:
         named = _POINTWISE.search(seen.name(event)) is not None or _inside(seen, event)
         back = bool(seen.in_backward[event])
         return Link(event, label, 0, 1, 0.0, 0.0, length, None, back) if named and not seen.shapes else None
+    if call.name == _JOINS:
+        return _joined(seen, event, call, length)
     if cost is None or cost.matrix or not (cost.flops > 0 or label in _ALWAYS):
         return None
     if label in _REDUCTIONS and not _along_rows(call):
@@ -245,7 +263,32 @@ def _sized(event: int, call: Call, cost: OpCost, length: float, backward: bool) 
         length=length,
         reached=cost.bytes / length * 1e9 if length > 0 else None,
         backward=backward,
+        parent=_parent(call, elements),
     )
+
+
+def _joined(seen: Seen, event: int, call: Call, length: float) -> Link | None:
+    """A `cat` as a link; None where it is of more tensors than a compiler joins on the way. How wide an element is, only
+    the kernel's name says: the arguments are a list."""
+    parts = call.dims[0] if call.dims else ()
+    if not 2 <= len(parts) <= MOST_JOINED or not all(isinstance(p, tuple) for p in parts):
+        return None
+    elements = sum(math.prod(p) for p in parts)
+    told = _OPAQUE.search(seen.name(event))
+    width = float(told[1]) if told else 4.0
+    back = bool(seen.in_backward[event])
+    reached = 2.0 * elements * width / length * 1e9 if length > 0 else None
+    return Link(event, call.name, elements, 1, width, width, length, reached, back) if elements else None
+
+
+def _parent(call: Call, elements: int) -> int:
+    """Elements of the tensor that the largest operand is a part of, by its strides; 0 where it is no part."""
+    found = 0
+    for i, steps in enumerate(call.strides):
+        size = call.sized(i)
+        if size is not None and math.prod(size) == elements and len(steps) == len(size):
+            found = max(found, *(n * step for n, step in zip(size, steps, strict=True)))
+    return found if found > elements else 0
 
 
 def _inside(seen: Seen, event: int) -> bool:
@@ -266,9 +309,12 @@ def _compiled(seen: Seen, event: int) -> bool:
 
 
 def period(labels: list[tuple[str, int]]) -> int:
-    """The length of the shortest part that a sequence repeats three times and more; its whole length without."""
+    """The length of the shortest part that a sequence repeats, three times and more or, where the part is a chain itself,
+    exactly twice (the same done to queries and keys); its whole length without."""
     n = len(labels)
-    for p in range(1, n // 3 + 1):
-        if all(labels[i] == labels[i + p] for i in range(n - p)):
+    for p in range(1, n // 2 + 1):
+        if all(labels[i] == labels[i + p] for i in range(n - p)) and (
+            3 * p <= n or (2 * p == n and p >= LEAST)
+        ):
             return p if p >= LEAST else next((m for m in range(p, n + 1, p) if m >= LEAST), n)
     return n

@@ -65,12 +65,14 @@ def unfused_optimizer(seen: Seen) -> list[Waste]:
                 stays=STAYS[point],
             )
         )
-    names: dict[int, tuple[float, str]] = {}
+    names: dict[int, tuple[float, float, str]] = {}
     for event in events:
         row = int(seen.calls.row[event])
         op = t.names[t.name[row]] if row != NO_OP else "kernels"
+        length = float(seen.length[event])
         names[event] = (
-            float(seen.length[event]),
+            length,
+            length,
             f"{kind}: {op}, {len(events) / seen.per:.0f} kernels in all",
         )
     return [

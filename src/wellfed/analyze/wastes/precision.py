@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 
 from wellfed.analyze.families import is_layout, precision
 from wellfed.analyze.op_roofline import shape_text
@@ -37,6 +38,9 @@ CONV_SHARE = {"low": 0.75, "expected": 0.5, "high": 0.4}
 LAYOUT_SHARE = {"low": 1.0, "expected": 0.85, "high": 0.5}
 """Of the kernels that change a convolution's layout: half the bytes, but stores of two bytes are no wider than a
 quarter of what the memory takes at once."""
+NATIVE_SHARE = {"low": 0.5, "expected": 0.0, "high": 0.0}
+"""The same where the convolution was given NHWC: in bf16 it is taken as it is, but for channels that are padded."""
+_FROM_TO = re.compile(r"nchwToNhwc|nhwcToNchw")
 NORM_SHARE = {"low": 1.5, "expected": 1.2, "high": 0.6}
 """cuDNN's batch norm does not take bf16 in NCHW; PyTorch's own kernel reads half the bytes at less than half the rate
 (torch 2.11: `cudnn_batch_norm` becomes `native_batch_norm`)."""
@@ -55,7 +59,7 @@ def slow_precision(seen: Seen) -> list[Waste]:
     slow = _slow(seen, new)
     if not slow or not seen.at_least(seen.total_ns(list(slow))):
         return []
-    gains: dict[int, tuple[float, str]] = {}
+    gains: dict[int, tuple[float, float, str]] = {}
     edits = [_edit(seen, slow, point, new, gains) for point in POINTS]
     kinds = sorted(set(slow.values()))
     others = {}
@@ -104,33 +108,35 @@ def _triple(edits: list[Edit]) -> tuple[Edit, Edit, Edit]:
 
 
 def _edit(
-    seen: Seen, slow: dict[int, str], point: str, peak: float, gains: dict[int, tuple[float, str]]
+    seen: Seen, slow: dict[int, str], point: str, peak: float, gains: dict[int, tuple[float, float, str]]
 ) -> Edit:
     duration: dict[int, float] = {}
     host: dict[int, float] = {}
+    gone: set[int] = set()
     launch = _host_per_launch(seen)
     memory = seen.roof.bytes_per_s * GOOD_KERNEL[point].memory
     for row, events in seen.by_call(list(slow)).items():
         call, cost = seen.call(events[0]), seen.cost(events[0])
         old = seen.total_ns(events)
-        for event in events:
-            duration[event] = _event_ns(seen, event, slow[event], point, peak)
-        if call is not None and cost is not None:
-            half = cost._replace(read_bytes=cost.read_bytes / 2, write_bytes=cost.write_bytes / 2)
-            products = [e for e in events if not is_layout(seen.name(e))]
-            spent = seen.total_ns(products)
-            least = good_ns(half, call.name, peak, seen.roof.bytes_per_s, point)
-            if "conv" in call.name:  # how well it runs hangs on channels and layout: no better share than now
-                ratio = seen.roof.flops_per_s[slow[events[0]]] / peak
-                least = max(least, spent * CONV_SHARE[point] if ratio > 0.4 else 0.0)
-            else:
-                products, spent = events, old
-            for event in products:
-                duration[event] = float(seen.length[event]) * min(least / spent, 1.0) if spent else 0.0
+        if row >= 0 and "conv" in seen.operator(events[0]):
+            made, left = _convolution(seen, events, slow, point, peak)
+            duration.update(made)
+            gone |= left
+        elif call is not None and cost is not None:
+            least = good_ns(_half(cost), call.name, peak, seen.roof.bytes_per_s, point)
+            for event in events:
+                duration[event] = float(seen.length[event]) * min(least / old, 1.0) if old else 0.0
+        else:
+            for event in events:
+                duration[event] = _event_ns(seen, event, slow[event], point, peak)
         if point == "expected":
             text = f"{call.name} {shape_text(call)}" if call is not None else seen.operator(events[0])
-            now = sum(duration[e] for e in events)
-            gains[events[0]] = (old - now, f"{text or seen.name(events[0])[:60]} in {slow[events[0]]}")
+            now = sum(duration.get(e, 0.0) for e in events)
+            gains[events[0]] = (
+                old - now,
+                old,
+                f"{text or seen.name(events[0])[:60]} in {slow[events[0]]}",
+            )
         attention = "attention" in seen.operator(events[0]) or seen.family(events[0]) == "attention"
         if seen.trains and row >= 0 and not seen.in_backward[events[0]] and not attention:
             # casts forward and their backward: read and write each argument once at 4 and once at 2 bytes
@@ -142,19 +148,68 @@ def _edit(
             cast = sorted(sizes, reverse=True)[: max(int(CASTS[point]), 1)]
             if point == "high" and cast:
                 cast = cast[-1:]
-            duration[events[0]] += sum(OpCost(0.0, 12.0 * n, 0.0).bytes for n in cast) / memory * 1e9
-            host[events[0]] = 2.0 * CASTS[point] * launch
+            first = next(e for e in events if e not in gone)
+            duration[first] += sum(OpCost(0.0, 12.0 * n, 0.0).bytes for n in cast) / memory * 1e9
+            host[first] = 2.0 * CASTS[point] * launch
     _followers(seen, slow, point, duration)
-    return Edit(duration=duration, host=host)
+    return Edit(duration=duration, gone=frozenset(gone), host=host)
+
+
+def _half(cost: OpCost) -> OpCost:
+    return cost._replace(read_bytes=cost.read_bytes / 2, write_bytes=cost.write_bytes / 2)
+
+
+def _convolution(
+    seen: Seen, events: list[int], slow: dict[int, str], point: str, peak: float
+) -> tuple[dict[int, float], set[int]]:
+    """How long the kernels of one convolution take in bf16, and those that are launched no more. It becomes one kernel: an
+    algorithm of many (FFT by tiles, on streams of their own) is not what the library takes then. Its changes of layout stay
+    where it was given NCHW; given NHWC it needs none, which a library without fp32 kernels for NHWC had to make."""
+    layouts = [e for e in events if is_layout(seen.name(e))]
+    products = [e for e in events if not is_layout(seen.name(e))]
+    first = next((seen.name(e) for e in layouts if _FROM_TO.search(seen.name(e))), "")
+    share = (NATIVE_SHARE if "nhwcToNchw" in first else LAYOUT_SHARE)[point]
+    duration = {e: float(seen.length[e]) * share for e in layouts}
+    if not products:
+        return duration, set()
+    spent = _wall_ns(seen, products)
+    call, cost = seen.call(events[0]), seen.cost(events[0])
+    unit = slow[max(products, key=lambda e: int(seen.length[e]))]
+    slower = seen.roof.flops_per_s[unit]
+    near = slower > 0.4 * peak
+    if call is not None and cost is not None:
+        new = good_ns(_half(cost), call.name, peak, seen.roof.bytes_per_s, point)
+    elif near:
+        new = GOOD_KERNEL[point].floor_ns
+    else:
+        new = spent * slower * SIMT_FP32 / (peak * GOOD_CONV["expected"].compute) * UNKNOWN[point]
+        new += GOOD_KERNEL[point].floor_ns
+    if near:  # how well it runs hangs on channels and layout: no better share than now
+        new = max(new, spent * CONV_SHARE[point])
+    new = min(new, spent)
+    streams = [int(seen.timeline.stream[seen.work.rows[e]]) for e in products]
+    if len(set(streams)) > 1:
+        home = int(seen.timeline.stream[seen.work.rows[events[0]]])
+        kept = products[streams.index(home)] if home in streams else products[0]
+        return {**duration, kept: new}, set(products) - {kept}
+    of_each = new / spent if spent else 0.0
+    return {**duration, **{e: float(seen.length[e]) * of_each for e in products}}, set()
+
+
+def _wall_ns(seen: Seen, events: list[int]) -> float:
+    """How long any of the events runs, ns."""
+    busy, until = 0, 0
+    for begin, end in sorted((int(seen.work.ts[e]), int(seen.work.end[e])) for e in events):
+        busy += max(end - max(begin, until), 0)
+        until = max(until, end)
+    return float(busy)
 
 
 def _event_ns(seen: Seen, event: int, unit: str, point: str, peak: float) -> float:
     """How long one kernel takes in bf16 when nothing is known but its name and how long it took: a product by the ratio
     of what the units reach, at best that, and never longer than now."""
-    old, name = float(seen.length[event]), seen.name(event)
-    if is_layout(name):
-        return old * LAYOUT_SHARE[point]
-    kind = "conv" if "conv" in seen.operator(event) else seen.family(event)
+    old = float(seen.length[event])
+    kind = seen.family(event)
     slower = seen.roof.flops_per_s[unit]
     floor = GOOD_KERNEL[point].floor_ns
     if kind == "conv" and slower > 0.4 * peak:

@@ -157,13 +157,16 @@ def look(
     return Seen(timeline, work, launches, steps, chain, calls, roof)
 
 
-def dearest(seen: Seen, gains: dict[int, tuple[float, str]], top: int = 3) -> tuple[tuple[int, str], ...]:
-    """The operators (by event) that a cure helps most: (ns of the timeline, text), equal texts once."""
+def dearest(
+    seen: Seen, gains: dict[int, tuple[float, float, str]], top: int = 3
+) -> tuple[tuple[int, str], ...]:
+    """The operators (by event: ns saved, ns that they take, text) that a cure helps most: (ns of the timeline, text),
+    equal texts once."""
     sums: dict[str, list[float]] = {}
-    for event, (saved, text) in gains.items():
+    for event, (saved, taken, text) in gains.items():
         row = sums.setdefault(text, [0.0, float(event), 0.0])
         row[0] += saved
-        row[2] += float(seen.length[event])
+        row[2] += taken
     best = sorted(sums.items(), key=lambda item: -item[1][0])[:top]
     return tuple(
         (int(seen.work.ts[int(row[1])]), f"{text}: {row[2] / seen.per / 1e6:.2f} ms a step")
