@@ -26,6 +26,7 @@ class Op(NamedTuple):
     inside: Sequence[str] = ()
     extra: Sequence[tuple[str, float]] = ()
     """More kernels of the same call: name and length in us."""
+    strides: Sequence[Any] = ()
 
 
 def mm(
@@ -69,6 +70,8 @@ def events_of(
             args: dict[str, Any] = {}
             if shapes and op.dims:
                 args = {"Input Dims": op.dims, "Input type": op.types, "Concrete Inputs": op.concrete}
+                if op.strides:
+                    args["Input Strides"] = op.strides
             out.append(event("cpu_op", op.name, start, host - start + 0.5, **args))
             host += 1.0
         out += [_range(label, since, host) for label, since in open_ranges.items()]

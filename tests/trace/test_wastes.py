@@ -235,6 +235,33 @@ def test_statistics_of_rows_do_not_end_one(tmp_path: Path) -> None:
     assert "8 kernels" in verdict(case, "unfused-elementwise").evidence[0].text
 
 
+@BOTH
+def test_a_rotary_embedding_written_out_is_one_chain(tmp_path: Path, shapes: bool) -> None:
+    """To fp32, times the cosine, a half negated, joined with the other, times the sine, added, back to bf16; for queries and
+    keys. Each is one kernel then: bf16 in and out."""
+    whole, half = [16, 16, 2048, 64], [16, 16, 2048, 32]
+    n = 16 * 16 * 2048 * 64
+    cast = pointwise("aten::copy_", whole, stream_us(6 * n), tensors=2)
+    label = (
+        "void at::native::(anonymous namespace)::CatArrayBatchedCopy<OpaqueType<4u>, unsigned int, 4, 64, 64>"
+    )
+    join = Op("aten::cat", label, stream_us(8 * n), [[half, half], []], ["TensorList", "Scalar"], ["", "-1"])
+    steps = [16 * 131072, 131072, 64, 1]
+    turn = [
+        cast._replace(types=[F32, BF16]), pointwise("aten::mul", whole, stream_us(8 * n)),
+        pointwise("aten::neg", half, stream_us(4 * n))._replace(strides=[steps]), join,
+        pointwise("aten::mul", whole, stream_us(8 * n)), pointwise("aten::add", whole, stream_us(12 * n), tensors=2),
+        cast._replace(types=[BF16, F32]),
+    ]  # fmt: skip
+    ops = [*turn, *turn, product("bf16", 0.75)] * 4
+    case = study(tmp_path, ops, shapes=shapes)
+    expected, low, high = gain(case, "unfused-elementwise")
+    now, rest = sum(op.us for op in ops), 4 * ops[-1].us
+    real = now / (rest + 8 * stream_us(4 * n, 0.78))
+    assert low <= real <= high and expected == pytest.approx(real, rel=0.3)
+    assert "7 kernels" in verdict(case, "unfused-elementwise").evidence[0].text
+
+
 def link(
     elements: int = N,
     reads: int = 1,
