@@ -45,7 +45,7 @@ def pointwise(
 
 
 def events_of(
-    ops: Sequence[Op], *, steps: int = 4, shapes: bool = True, host_us: float = 20.0
+    ops: Sequence[Op], *, steps: int = 3, shapes: bool = True, host_us: float = 20.0
 ) -> list[Event]:
     """The loop of one thread and one stream; each launch takes `host_us` of dispatch and 5 us of call."""
     out: list[Event] = []
