@@ -101,7 +101,7 @@ def measure(name: str, loop: Loop, out: Path, case: dict[str, Any]) -> None:
     """Fills the loop's row of the labels, so that what was measured before a failure stays. The first sets had
     longer rounds and, but for two of them, a second recording without shapes; the later ones have it unless they
     say how they are recorded."""
-    later = name.startswith("later_")
+    later = name.startswith(("later_", "last_"))
     long_s, short_s = (1.2, 0.6) if later else (1.6, 0.8)
     period = int(loop.get("period", 1))
     how = {"active": -(-3 // period) * period, **loop.get("record", {})}

@@ -3,7 +3,8 @@
 from loops.base import Loop
 from loops.table_first import FIRST
 from loops.table_fresh import FRESH
+from loops.table_last import LAST
 from loops.table_later import LATER
 from loops.table_wastes import WASTES
 
-LOOPS: dict[str, Loop] = {**FIRST, **FRESH, **LATER, **WASTES}
+LOOPS: dict[str, Loop] = {**FIRST, **FRESH, **LATER, **LAST, **WASTES}

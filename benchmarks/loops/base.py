@@ -1,6 +1,7 @@
-"""What every loop stands on. `LOOPS_DEVICE=cpu LOOPS_SMALL=1` builds and steps the later loops without a GPU:
-tiny sizes, and what only CUDA has (graphs, pinning, the allocator) left out."""
+"""What every loop stands on. `LOOPS_DEVICE=cpu LOOPS_SMALL=1` builds and steps the later and the last loops
+without a GPU: tiny sizes, and what only CUDA has (graphs, pinning, the allocator) left out."""
 
+import gc
 import os
 from collections.abc import Callable
 from typing import Any
@@ -57,3 +58,4 @@ def defaults() -> None:
     torch.set_float32_matmul_precision("highest")
     torch.backends.cudnn.allow_tf32 = True
     torch._dynamo.reset()
+    gc.unfreeze()
