@@ -106,3 +106,12 @@ def test_what_the_profiler_itself_takes(tmp_path: Path) -> None:
 
 def test_the_start_of_a_recording_may_hold_what_was_launched_before(tmp_path: Path) -> None:
     assert told(tmp_path, simulate(steps=5, kernels=60, orphans=9).events) == {"warm-up-leakage": 9}
+
+
+def test_a_recording_without_extent_is_no_division_by_zero(tmp_path: Path) -> None:
+    events = [
+        event("cuda_runtime", "cudaLaunchKernel", 0.0, 1.0, correlation=1),
+        kernel("gemm", 0.0, 0.0, corr=1),
+        event("overhead", "Activity Buffer Request", 0.0, 1.0),
+    ]
+    assert "profiler-overhead" not in told(tmp_path, events)

@@ -65,7 +65,7 @@ def test_of_all_kept_loops_most_are_judged_right() -> None:
     drifted): what is asked of unseen loops must hold for those that are kept."""
     ill = {name: case for name, case in RECORDED.items() if case["ill"] and case.get("speedup", 0.0) > 1.05}
     right = inside = 0
-    for name, label in ill.items():
+    for label in ill.values():
         found = [v for v in api.trace(TRACES / label["trace"]).verdicts if v.verdict == "finding"]
         mine = next((v for v in found if v.name == label["ill"]), None)
         right += bool(found) and found[0].name == label["ill"]

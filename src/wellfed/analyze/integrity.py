@@ -236,7 +236,7 @@ def _overhead(timeline: Timeline, work: Work, launches: Launches) -> Iterator[Tr
     if rows.any() and work.span is not None and launches.threads:
         low, high = work.span
         spent = clip(union(timeline.ts[rows], timeline.ts[rows] + timeline.dur[rows]), low, high).total
-        if spent >= _OVERHEAD_SHARE * (high - low):
+        if high > low and spent >= _OVERHEAD_SHARE * (high - low):
             told.append(f"the profiler's own work takes {spent / (high - low):.0%} of the recording")
     if told:
         yield TraceWarning(
