@@ -10,6 +10,7 @@ from torch import nn
 from loops.base import DEVICE, ON_GPU, Step, captured, size
 from loops.last_models import Pyramid, SquaredMlp, post_blocks
 from loops.later_models import fused_full, mean_square, pixels, sgd
+from loops.later_serving import tokens_step
 
 # -- many small launches
 
@@ -38,28 +39,16 @@ class WideStepLayer(nn.Module):
 def parallel_decode(*, graph: bool, count: int, width: int, batch: int, tokens: int) -> Step:
     torch.manual_seed(15)
     length = size(384, 16)
-    made = [WideStepLayer(width, batch, length, max(1, width // 64)) for _ in range(count)]
-    stack = [layer.to(DEVICE, torch.bfloat16) for layer in made]
-    x = torch.randn(batch, width, device=DEVICE, dtype=torch.bfloat16)
-    place = torch.zeros(1, dtype=torch.long, device=DEVICE)
-    places = torch.arange(length, device=DEVICE)
-
-    def token() -> None:
-        with torch.no_grad():
-            seen = (places <= place)[None, None, None, :]
-            y = x
-            for layer in stack:
-                y = layer(y, place, seen)
-            x.copy_(F.layer_norm(y, (width,)))
-            place.add_(1).remainder_(length)
-
-    play = captured(token) if graph else token
-
-    def step() -> None:
-        for _ in range(tokens):
-            play()
-
-    return step
+    made: list[nn.Module] = [WideStepLayer(width, batch, length, max(1, width // 64)) for _ in range(count)]
+    return tokens_step(
+        made,
+        lambda y: F.layer_norm(y, (width,)),
+        graph=graph,
+        length=length,
+        width=width,
+        batch=batch,
+        tokens=tokens,
+    )
 
 
 class TabularBlock(nn.Module):

@@ -1,5 +1,7 @@
 """Many small launches: decoding with a cache of keys and values, a recurrent cell, a small residual net."""
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -32,11 +34,19 @@ class CachedLayer(nn.Module):
         return x + self.down(F.silu(self.gate(h)) * self.up(h))
 
 
-def cached_decode(*, graph: bool, count: int, width: int, batch: int, tokens: int) -> Step:
-    torch.manual_seed(4)
-    length = size(512, 16)
-    made = [CachedLayer(width, batch, length, max(1, width // 128)) for _ in range(count)]
-    stack = [layer.to(DEVICE, torch.bfloat16) for layer in made]
+def tokens_step(
+    layers: list[nn.Module],
+    norm: Callable[[torch.Tensor], torch.Tensor],
+    *,
+    graph: bool,
+    length: int,
+    width: int,
+    batch: int,
+    tokens: int,
+) -> Step:
+    """Decoding with a cache of `length` places: each token goes through the layers (`layer(x, place, seen)`) and is
+    normed, launched operator by operator or as one graph."""
+    stack = [layer.to(DEVICE, torch.bfloat16) for layer in layers]
     x = torch.randn(batch, width, device=DEVICE, dtype=torch.bfloat16)
     place = torch.zeros(1, dtype=torch.long, device=DEVICE)
     places = torch.arange(length, device=DEVICE)
@@ -47,7 +57,7 @@ def cached_decode(*, graph: bool, count: int, width: int, batch: int, tokens: in
             y = x
             for layer in stack:
                 y = layer(y, place, seen)
-            x.copy_(F.rms_norm(y, (width,)))
+            x.copy_(norm(y))
             place.add_(1).remainder_(length)
 
     play = captured(token) if graph else token
@@ -57,6 +67,21 @@ def cached_decode(*, graph: bool, count: int, width: int, batch: int, tokens: in
             play()
 
     return step
+
+
+def cached_decode(*, graph: bool, count: int, width: int, batch: int, tokens: int) -> Step:
+    torch.manual_seed(4)
+    length = size(512, 16)
+    made: list[nn.Module] = [CachedLayer(width, batch, length, max(1, width // 128)) for _ in range(count)]
+    return tokens_step(
+        made,
+        lambda y: F.rms_norm(y, (width,)),
+        graph=graph,
+        length=length,
+        width=width,
+        batch=batch,
+        tokens=tokens,
+    )
 
 
 def recurrent_cells(*, graph: bool) -> Step:

@@ -22,7 +22,7 @@ class Work:
         self.end = timeline.end[self.rows]
         self.name = timeline.name[self.rows]
         cat = timeline.cat[self.rows]
-        is_comm_name = np.array([COMM_KERNEL.search(n) is not None for n in timeline.names] or [False])
+        is_comm_name = timeline.named(COMM_KERNEL.search)
         kernel = cat == Cat.KERNEL
         window = timeline.window
         inside = self.ts < window.end_ns if window else np.ones(len(cat), bool)

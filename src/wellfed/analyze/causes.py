@@ -113,8 +113,10 @@ class Covers:
         ranges["data-wait"] = _both(
             _of(timeline, note & loads), _fetched_elsewhere(timeline, loads & ~host, silent)
         )
-        to_host = np.array([TO_HOST.search(n) is not None for n in timeline.names] or [False])
-        self.saves = find_saves(timeline, work, launches, to_host)
+        self.to_host_name = timeline.named(TO_HOST.search)
+        self.pageable_name = timeline.named(PAGEABLE.search)
+        """By name: whether a copy so called goes to the host, and whether one from or to pageable memory."""
+        self.saves = find_saves(timeline, work, launches, self.to_host_name)
         ranges["checkpoint-stall"] = _both(
             _of(timeline, note & _named(timeline, _CHECKPOINT)), self.saves.stretches
         )
@@ -126,9 +128,7 @@ class Covers:
         ranges["compile-stall"] = compiling
         self.sync = call & _named(timeline, SYNC_CALL)
         self.release = call & _named(timeline, _RELEASE)
-        self.staged_name = np.array(
-            [PAGEABLE.search(n) is not None and TO_HOST.search(n) is None for n in timeline.names] or [False]
-        )
+        self.staged_name = self.pageable_name & ~self.to_host_name
         """By name: whether an event so called is a copy from pageable memory to the device."""
         ranges["host-sync"] = EMPTY  # charged with credit, see `_charge_syncs`
         ranges["pageable-copy"] = _staging_calls(timeline, work, launches, self.staged_name)
@@ -185,9 +185,7 @@ def _fetched_elsewhere(timeline: Timeline, loads: Mask, silent: Intervals) -> In
 
 
 def _named(timeline: Timeline, pattern: re.Pattern[str]) -> Mask:
-    hit = np.array([pattern.search(n) is not None for n in timeline.names] or [False])
-    found: Mask = hit[timeline.name]
-    return found
+    return np.asarray(timeline.named(pattern.search)[timeline.name])
 
 
 def _of(timeline: Timeline, mask: Mask) -> Intervals:

@@ -72,10 +72,14 @@ def cpu_collectives_of(timeline: Timeline, device: int, *, rank: int | None = No
     work = Work(timeline, device)
     steps = find_steps(timeline, Launches(timeline, work).threads)
     at = timeline.ts[cpu_calls(timeline)]
-    base = timeline.base_ns if abs(timeline.base_ns) < MAX_BASE_NS else 0
     who = rank if rank is not None else timeline.rank or 0
     # a collective's thread is the library's: the loop's step is the one in which it began
-    return cpu_series(timeline, work.computing, _step(steps, at), who, base)
+    return cpu_series(timeline, work.computing, _step(steps, at), who, _base_ns(timeline))
+
+
+def _base_ns(timeline: Timeline) -> int:
+    """What makes the timeline's times absolute; 0 where they would not fit 64 bits."""
+    return timeline.base_ns if abs(timeline.base_ns) < MAX_BASE_NS else 0
 
 
 class _Labels:
@@ -90,7 +94,7 @@ class _Labels:
 def _series(
     timeline: Timeline, rank: int, work: Work, at: Ints, labels: _Labels, step: Ints, exposed: Ints
 ) -> CollectiveSeries:
-    base = timeline.base_ns if abs(timeline.base_ns) < MAX_BASE_NS else 0
+    base = _base_ns(timeline)
     return CollectiveSeries(
         rank=rank,
         world=timeline.world,
@@ -126,13 +130,11 @@ def _join(timeline: Timeline, rows: Ints, call: Ints, comm: I64) -> None:
 
 def _name_by_range(timeline: Timeline, call: Ints, comm: I64, name: I64) -> None:
     """Put the name of NCCL's range in place of a kernel's name that does not tell the operation."""
-    silent = np.array([operation(n) is None for n in timeline.names] or [False])
+    silent = timeline.named(lambda n: operation(n) is None)
     wanted = (comm < 0) & silent[name] & (call >= 0)
     if not wanted.any():
         return
-    telling = np.array(
-        [_RANGE.match(n) is not None and operation(n) is not None for n in timeline.names] or [False]
-    )
+    telling = timeline.named(lambda n: _RANGE.match(n) and operation(n) is not None)
     ranges = np.flatnonzero(
         telling[timeline.name] & ((timeline.cat == Cat.ANNOTATION) | (timeline.cat == Cat.OP))
     )

@@ -21,6 +21,7 @@ import numpy as np
 from wellfed.analyze.budget import Work
 from wellfed.analyze.collectives import CollectiveSeries
 from wellfed.analyze.launches import Launches
+from wellfed.analyze.turns import turns
 from wellfed.model.change import Risk
 from wellfed.model.timeline import I64, Cat, Mask, Timeline
 from wellfed.predict.collective import curve_of, fit_alpha_beta
@@ -135,7 +136,7 @@ def _reducer(timeline: Timeline, series: CollectiveSeries, work: Work, launches:
     """What DDP's reducer does besides communicating, a step."""
     steps = max(len(np.unique(series.step[series.step >= 0])), 1)
     found: list[Knob] = []
-    name = np.array([n == _VIEW for n in timeline.names] or [False])
+    name = timeline.named(_VIEW.__eq__)
     ops = np.flatnonzero(name[timeline.name] & (timeline.cat == Cat.OP))
     if len(ops):
         inside = _launched_in(timeline, ops, launches)
@@ -146,7 +147,7 @@ def _reducer(timeline: Timeline, series: CollectiveSeries, work: Work, launches:
                 f"{len(ops) / steps:.0f} gradients a step are copied out of their bucket",
             )
         )  # fmt: skip
-    name = np.array([n == _SEARCH for n in timeline.names] or [False])
+    name = timeline.named(_SEARCH.__eq__)
     rows = np.flatnonzero(name[timeline.name])
     if len(rows):
         spent = float(timeline.dur[rows].sum()) / steps
@@ -199,7 +200,7 @@ def _reshard(series: CollectiveSeries) -> Knob | None:
         _, inverse, count = np.unique(sizes, return_inverse=True, return_counts=True)
         if (count % 2).any():
             return None  # not each twice: sizes don't tell which is which
-        seen = _turn(inverse.ravel())
+        seen = turns(inverse.ravel())
         again = seen >= count[inverse.ravel()] // 2
         saved.append(float(series.exposed[rows][again].sum()))
         held.append(float(sizes[~again].sum()))
@@ -210,14 +211,3 @@ def _reshard(series: CollectiveSeries) -> Knob | None:
         "fsdp-reshard", "reshard_after_forward=False", 0.0, spent, spent, "restart",
         f"parameters are gathered again for backward; keeping them takes {np.median(held) / 1e9:.1f} GB more",
     )  # fmt: skip
-
-
-def _turn(kind: I64) -> I64:
-    """0 for the first of each kind, 1 for the second..."""
-    order = np.argsort(kind, kind="stable")
-    ranked = kind[order]
-    fresh = np.append(True, ranked[1:] != ranked[:-1])
-    begin = np.maximum.accumulate(np.where(fresh, np.arange(len(kind)), 0))
-    turn = np.empty(len(kind), np.int64)
-    turn[order] = np.arange(len(kind)) - begin
-    return turn

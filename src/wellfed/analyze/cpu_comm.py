@@ -29,7 +29,7 @@ WAIT_FROM_NS = 50_000
 
 def cpu_calls(timeline: Timeline) -> Mask:
     """The rows that are collectives on the CPU."""
-    named = np.array([_RANGE.match(n) is not None for n in timeline.names] or [False])
+    named = timeline.named(_RANGE.match)
     return np.asarray(named[timeline.name] & ((timeline.cat == Cat.ANNOTATION) | (timeline.cat == Cat.OP)))
 
 
@@ -76,7 +76,7 @@ def longest_waits(timeline: Timeline, waits: Intervals, top: int = 3) -> tuple[t
 def issued(timeline: Timeline, rows: I64) -> Mask:
     """Which of these calls lie in an operator that issues a collective (`c10d::allreduce_`): Gloo copies a tensor to
     the host there, and from it."""
-    named = np.array([_ISSUE.match(n) is not None for n in timeline.names] or [False])
+    named = timeline.named(_ISSUE.match)
     ops = np.flatnonzero(named[timeline.name] & (timeline.cat == Cat.OP))
     inside = np.zeros(len(rows), bool)
     for thread in np.unique(timeline.thread[ops]).tolist():

@@ -9,7 +9,7 @@ import numpy as np
 from wellfed import catalog
 from wellfed.analyze import replay
 from wellfed.analyze.budget import Work
-from wellfed.analyze.causes import PAGEABLE, Covers
+from wellfed.analyze.causes import Covers
 from wellfed.analyze.intervals import clip
 from wellfed.analyze.recording import POINTS
 from wellfed.analyze.replay import HOST_CAUSES, Edit, Loop, Replayed
@@ -166,10 +166,9 @@ def staged_ns(covers: Covers, work: Work, windows: list[tuple[int, int]]) -> int
     return round(clip(busy, windows[0][0], windows[-1][1]).total / len(windows))
 
 
-def pageable_rate(timeline: Timeline, work: Work) -> float | None:
+def pageable_rate(timeline: Timeline, covers: Covers, work: Work) -> float | None:
     """Achieved rate of the pageable copies in GB/s, None without sizes."""
-    page = np.array([PAGEABLE.search(n) is not None for n in timeline.names] or [False])
-    rows = work.rows[work.copy & page[work.name]]
+    rows = work.rows[work.copy & covers.pageable_name[work.name]]
     rows = rows[(timeline.size[rows] > 0) & (timeline.dur[rows] > 0)]
     if not len(rows):
         return None

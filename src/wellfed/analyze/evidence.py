@@ -3,7 +3,7 @@
 import numpy as np
 
 from wellfed.analyze.budget import Work
-from wellfed.analyze.causes import PAGEABLE, Covers, idle_intervals
+from wellfed.analyze.causes import Covers, idle_intervals
 from wellfed.analyze.intervals import Intervals
 from wellfed.analyze.kernel_names import plain_name
 from wellfed.analyze.launches import Launches
@@ -23,8 +23,7 @@ def evidence_of(
                 (int(cover.start[i]), int(length[i]), _owner(timeline, launches, int(cover.start[i])))
                 for i in longest
             )
-    page = np.array([PAGEABLE.search(n) is not None for n in timeline.names] or [False])
-    copies = np.flatnonzero(work.copy & page[work.name])
+    copies = np.flatnonzero(work.copy & covers.pageable_name[work.name])
     copies = copies[np.argsort(-(work.end - work.ts)[copies])][:top]
     if len(copies):
         found["pageable-copy"] = tuple(

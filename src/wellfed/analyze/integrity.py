@@ -74,7 +74,7 @@ def _orphans(launches: Launches) -> Iterator[TraceWarning]:
 def _graphs(timeline: Timeline, work: Work, launches: Launches) -> Iterator[TraceWarning]:
     """Replays of one graph launch the same kernels each time. One that shows fewer is recorded in part: the time
     of the rest looks idle. Replays are of one graph when they begin, or else end, with the same kernel."""
-    is_graph = np.array([_GRAPH.search(n) is not None for n in timeline.names] or [False])
+    is_graph = timeline.named(_GRAPH.search)
     replays = np.flatnonzero(is_graph[timeline.name] & (timeline.corr >= 0) & (timeline.cat != Cat.OP))
     rows = launches.row
     mine = np.flatnonzero((rows >= 0) & is_graph[timeline.name[np.maximum(rows, 0)]])
@@ -108,7 +108,7 @@ def _graphs(timeline: Timeline, work: Work, launches: Launches) -> Iterator[Trac
 def _dropped(timeline: Timeline) -> Iterator[TraceWarning]:
     """Launches whose kernel is not there. Those of a stream that is being captured run nothing; those after a
     thread's last launch with a kernel may not have run before the recording ended."""
-    launch = np.array([_KERNEL_LAUNCH.search(n) is not None for n in timeline.names] or [False])
+    launch = timeline.named(_KERNEL_LAUNCH.search)
     is_call = (timeline.cat == Cat.RUNTIME) | (timeline.cat == Cat.DRIVER)
     rows = np.flatnonzero(is_call & launch[timeline.name] & (timeline.corr >= 0))
     if not len(rows) or timeline.window:
@@ -135,10 +135,7 @@ def _dropped(timeline: Timeline) -> Iterator[TraceWarning]:
 def _captured(timeline: Timeline, rows: I64) -> Mask:
     """Which calls lie between the begin and the end of a capture on their thread."""
     inside = np.zeros(len(rows), bool)
-    marks = [
-        np.flatnonzero(np.array([p.search(n) is not None for n in timeline.names] or [False])[timeline.name])
-        for p in (_CAPTURE_BEGIN, _CAPTURE_END)
-    ]
+    marks = [np.flatnonzero(timeline.named(p.search)[timeline.name]) for p in (_CAPTURE_BEGIN, _CAPTURE_END)]
     for thread in np.unique(timeline.thread[marks[0]]).tolist():
         begins, ends = (np.sort(timeline.ts[m[timeline.thread[m] == thread]]) for m in marks)
         own = timeline.thread[rows] == thread

@@ -46,7 +46,7 @@ class Batches(NamedTuple):
 
 def batches_of(timeline: Timeline, launches: Launches, steps: HostSteps) -> Batches:
     """The batches of worker processes that the launching threads took in the steps."""
-    named = np.array([_WORKERS.search(n) is not None for n in timeline.names] or [False])
+    named = timeline.named(_WORKERS.search)
     begin, end = steps.start[0], steps.end[-1]
     # before PyTorch 1.11 annotations were written as operators
     note = launches.host & ((timeline.cat == Cat.ANNOTATION) | (timeline.cat == Cat.OP))

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wellfed.analyze.collectives import CollectiveSeries, CommGroup
+from wellfed.analyze.turns import turns
 from wellfed.model.ranks import Refusal
 from wellfed.model.timeline import F64, I16, I64, Mask
 from wellfed.predict.collective import ENDS_TOGETHER
@@ -126,7 +127,7 @@ class _Store:
             order[rows] = np.arange(len(rows))
             self.shape[g, series.rank] = (len(rows), _checksum(series, rows))
             if (series.seq[rows] >= 0).all():
-                seq[rows] = series.seq[rows] * _TURNS + _turns(series.seq[rows])
+                seq[rows] = series.seq[rows] * _TURNS + np.minimum(turns(series.seq[rows]), _TURNS - 1)
         count = np.where(seq >= 0, seq // _TURNS, order)
         duration = series.end - series.start
         later = np.append(series.start[1:], np.iinfo(np.int64).max)
@@ -379,17 +380,6 @@ def _only(found: Matched, keep: Mask) -> Matched:
         blocked=found.blocked[keep],
         place=found.place[keep],
     )
-
-
-def _turns(seq: I64) -> I64:
-    """0 for the first call with a number, 1 for the second..."""
-    order = np.argsort(seq, kind="stable")
-    sorted_seq = seq[order]
-    fresh = np.append(True, sorted_seq[1:] != sorted_seq[:-1])
-    begin = np.maximum.accumulate(np.where(fresh, np.arange(len(seq)), 0))
-    turn = np.empty(len(seq), np.int64)
-    turn[order] = np.minimum(np.arange(len(seq)) - begin, _TURNS - 1)
-    return turn
 
 
 def _checksum(series: CollectiveSeries, rows: npt.NDArray[np.intp]) -> int:

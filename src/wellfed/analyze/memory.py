@@ -4,13 +4,13 @@ part lies in pieces, what an out-of-memory error met, and whether memory goes ba
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from wellfed.analyze.memory_replay import History, replay
 from wellfed.analyze.memory_room import Room, room_at
 from wellfed.analyze.stacks import outside_torch
+from wellfed.model.held import Holder, OomCause
 from wellfed.model.memory import Action, BlockState, DeviceMemory, MemorySnapshot
 from wellfed.model.timeline import I64, MemoryEvents
 
@@ -19,19 +19,6 @@ REPLAY_LIMIT = 0.02
 MAX_OOMS = 8
 TOP = 8
 _OPERATOR = re.compile(r"\bat::_ops::(\w+)::(?:call|redispatch)\b")
-Cause = Literal["fragmentation", "elsewhere", "limit", "full", "unknown"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Holder:
-    """Memory held by allocations made at one line: `site` is None when no stack was recorded (or they were made
-    before the history), `phase` one of `backward`, `optimizer`, `other`."""
-
-    site: str | None
-    phase: str
-    bytes: int
-    count: int
-    before: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +42,7 @@ class Oom:
     device_free_bytes: int
     site: str | None
     room: Room | None
-    cause: Cause
+    cause: OomCause
     last: bool
 
 
@@ -295,7 +282,7 @@ def _ooms(snapshot: MemorySnapshot, memory: DeviceMemory, history: History | Non
     return tuple(found)
 
 
-def _cause(asked: int, device_free: int, room: Room | None) -> Cause:
+def _cause(asked: int, device_free: int, room: Room | None) -> OomCause:
     """Why the request failed. The device had room itself: a limit was set. The pieces that the request could have
     used would do together: fragmentation. Those of other streams and pools would: elsewhere."""
     if device_free >= asked:

@@ -7,6 +7,7 @@ import numpy as np
 from wellfed.analyze import memory as studied
 from wellfed.analyze.memory import MemoryStudy, memory_use
 from wellfed.analyze.stacks import short
+from wellfed.model.base import replace
 from wellfed.model.held import Holder, MemoryHeld, MemoryMoment, OutOfMemory
 from wellfed.model.timeline import Cat, Timeline
 
@@ -54,16 +55,7 @@ def _moment(moment: studied.Moment | None, study: MemoryStudy) -> MemoryMoment |
     since = None
     if moment.time_us is not None and study.first_us is not None and moment.event >= 0:
         since = (moment.time_us - study.first_us) / 1e3
-    holders = [
-        Holder(
-            site=None if h.site is None else short(h.site),
-            phase=h.phase,
-            bytes=h.bytes,
-            count=h.count,
-            before=h.before,
-        )
-        for h in moment.holders
-    ]
+    holders = [replace(h, site=None if h.site is None else short(h.site)) for h in moment.holders]
     return _told(since, moment.allocated_bytes, moment.reserved_bytes, holders)
 
 
@@ -166,10 +158,11 @@ def _holders(timeline: Timeline, rows: "np.ndarray[tuple[int], np.dtype[np.int64
 
 def _operators(timeline: Timeline, instants_ns: list[int]) -> list[str | None]:
     """For each instant the operator or annotation that holds it: the outermost one below the step, which is the part
-    of the program that asked. None where none does, or several threads' do."""
+    of the program that asked. None where none does. Where several
+    threads' do, it is the first thread's."""
     rows = np.flatnonzero((timeline.cat == Cat.OP) | (timeline.cat == Cat.ANNOTATION))
     names = timeline.names
-    steps = np.array([n.startswith("ProfilerStep") for n in names] or [False])
+    steps = timeline.named(lambda name: name.startswith("ProfilerStep"))
     rows = rows[~steps[timeline.name[rows]]]
     found: list[str | None] = [None] * len(instants_ns)
     for thread in np.unique(timeline.thread[rows]).tolist():

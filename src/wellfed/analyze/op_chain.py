@@ -36,16 +36,16 @@ class OpChain:
 
     def innermost(self, wanted: Mask) -> I64:
         """For each event the innermost row among those whose name is `wanted` (by name id); NO_OP without one."""
-        out = np.full(self.rows.shape[1], NO_OP, np.int64)
-        for rows in self.rows:
-            hit = (rows >= 0) & wanted[self.timeline.name[np.maximum(rows, 0)]]
-            out[hit] = rows[hit]
-        return out
+        return self._last(self.rows, wanted)
 
     def outermost(self, wanted: Mask) -> I64:
         """As `innermost`, the outermost one."""
-        out = np.full(self.rows.shape[1], NO_OP, np.int64)
-        for rows in self.rows[::-1]:
+        return self._last(self.rows[::-1], wanted)
+
+    def _last(self, levels: npt.NDArray[np.int64], wanted: Mask) -> I64:
+        """For each event the last of the levels' rows whose name is `wanted`."""
+        out = np.full(levels.shape[1], NO_OP, np.int64)
+        for rows in levels:
             hit = (rows >= 0) & wanted[self.timeline.name[np.maximum(rows, 0)]]
             out[hit] = rows[hit]
         return out

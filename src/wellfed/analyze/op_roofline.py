@@ -41,7 +41,7 @@ class OpCalls(NamedTuple):
 
 def op_calls(timeline: Timeline, chain: OpChain) -> OpCalls:
     """The calls that have FLOPs and bytes, and which events are theirs."""
-    named = np.array([n in FORMULAS or n.removesuffix("_") in FORMULAS for n in timeline.names] or [False])
+    named = timeline.named(lambda n: n in FORMULAS or n.removesuffix("_") in FORMULAS)
     row = chain.innermost(named)
     calls: dict[tuple[int, int], Call] = {}
     costs: dict[tuple[int, int], OpCost] = {}

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from wellfed.analyze.turns import turns
 from wellfed.model.base import Value
 from wellfed.model.errors import WellfedError
 from wellfed.model.timeline import F64, I16, I32, I64, Mask
@@ -120,12 +121,9 @@ def grid_of(records: OpRecords) -> Grid:
 
     cell = step * replicas + replica
     lane = (cell * stages + stage) * len(records.kinds) + kind
-    order = np.lexsort((start, lane))
-    lane_sorted = lane[order]
-    fresh = np.append(True, lane_sorted[1:] != lane_sorted[:-1])
-    begin = np.maximum.accumulate(np.where(fresh, np.arange(len(order)), 0))
-    number = np.empty(len(order), np.int64)
-    number[order] = np.arange(len(order)) - begin
+    by_start = np.argsort(start, kind="stable")
+    number = np.empty(len(lane), np.int64)
+    number[by_start] = turns(lane[by_start])
     label = (kind * stages + stage) * (int(number.max()) + 1) + number
     labels, slot = np.unique(label, return_inverse=True)
     cells = len(steps) * replicas

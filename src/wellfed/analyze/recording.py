@@ -69,6 +69,6 @@ def _major(capability: str) -> int:
 def _launch_call(timeline: Timeline, launches: Launches) -> float | None:
     """Median recorded kernel launch call, graph launches apart; None when there are fewer than ten."""
     rows = launches.row[launches.first]
-    plain = np.array([_PLAIN_LAUNCH.match(n) is not None for n in timeline.names] or [False])
+    plain = timeline.named(_PLAIN_LAUNCH.match)
     rows = rows[plain[timeline.name[rows]]]
     return float(np.median(timeline.dur[rows])) if len(rows) >= 10 else None

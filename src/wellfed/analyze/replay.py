@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from wellfed.analyze.budget import Work
-from wellfed.analyze.causes import PAGEABLE, SYNC_CALL, TO_HOST, Covers
+from wellfed.analyze.causes import SYNC_CALL, Covers
 from wellfed.analyze.intervals import Intervals, covered, union
 from wellfed.analyze.launches import Launches
 from wellfed.analyze.loader import Pace, batches_of, pace_of, slowest_pace
@@ -294,7 +294,7 @@ class _Builder:
         launch_start = self.launches.start[events]
         ends = work.end[events]
         names = [t.names[i] for i in t.name[rows].tolist()]
-        is_sync = np.array([SYNC_CALL.search(n) is not None for n in names] or [False])
+        is_sync = t.named(SYNC_CALL.search)[t.name[rows]]
         by_end = np.argsort(ends, kind="stable")
         sorted_ends = ends[by_end]
         kinds = t.name[rows]
@@ -307,7 +307,7 @@ class _Builder:
         done = np.searchsorted(sorted_ends, s0, side="right")
         slack = 2_000  # a kernel's end and the host's clock agree to about a microsecond
         before = np.searchsorted(launch_start, s0)
-        page = np.array([PAGEABLE.search(n) is not None for n in t.names] or [False])[work.name[events]]
+        page = self.covers.pageable_name[work.name[events]]
         holding = np.unique(self.launches.row[events[page]])
         may_hold = is_sync | np.isin(rows, holding) | self._named_alloc(rows)
         position = np.searchsorted(sorted_ends, s1 + slack, side="right") - 1
@@ -425,9 +425,9 @@ class _Builder:
         ).astype(float)
         delay = np.where(first, delay, 0.0)
         needs, lag = self._needs(ts, end, stream, previous_end, l1)
-        page = np.array([PAGEABLE.search(x) is not None for x in t.names] or [False])[work.name[events]]
+        page = self.covers.pageable_name[work.name[events]]
         cat = t.cat[work.rows[events]]
-        to_host = np.array([TO_HOST.search(x) is not None for x in t.names] or [False])[work.name[events]]
+        to_host = self.covers.to_host_name[work.name[events]]
         to_host &= cat == Cat.MEMCPY
         saving = set(np.flatnonzero(self.covers.saving(t, rows)).tolist())
         fetching = set(launches.row[events[to_host]].tolist()) - set(rows[list(saving)].tolist())
@@ -534,7 +534,7 @@ class _Builder:
         """Of the events in launch order: how often their thread has told a stream to wait, and whether it did since its
         launch before."""
         t, rows = self.t, self.launches.row[self.events]
-        named = np.array([_WAIT_CALL.search(n) is not None for n in t.names] or [False])
+        named = t.named(_WAIT_CALL.search)
         count, ordered = np.zeros(len(rows), np.int64), np.zeros(len(rows), bool)
         for thread in self.launches.threads:
             calls = t.ts[(t.cat == Cat.RUNTIME) & named[t.name] & (t.thread == thread)]

@@ -100,12 +100,12 @@ def _copies(timeline: Timeline, ops: I64, launch: I64, fetch: Mask) -> tuple[I64
     inside = fetch & (at >= 0) & (timeline.end[ops[np.maximum(at, 0)]] >= finish)
     copy = ops[np.maximum(at, 0)]
     before = ops[np.maximum(at - 1, 0)]
-    is_copy = np.array([n == "aten::copy_" for n in timeline.names] or [False])
-    is_set = np.array([n == "aten::set_" for n in timeline.names] or [False])
+    is_copy = timeline.named("aten::copy_".__eq__)
+    is_set = timeline.named("aten::set_".__eq__)
     storage = inside & (at >= 1) & is_copy[timeline.name[copy]] & is_set[timeline.name[before]]
     storage &= timeline.end[before] <= timeline.ts[copy]
     begin[inside], finish[inside] = timeline.ts[copy[inside]], timeline.end[copy[inside]]
-    makes = is_set | np.array([n == "aten::empty" for n in timeline.names] or [False])
+    makes = is_set | timeline.named("aten::empty".__eq__)
     for i in np.flatnonzero(storage).tolist():
         k = int(at[i]) - 1
         while k >= 0 and makes[timeline.name[ops[k]]] and int(at[i]) - k <= _MAKING:

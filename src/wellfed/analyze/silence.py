@@ -41,7 +41,7 @@ def planned(timeline: Timeline, work: Work, launches: Launches, silent: Interval
     rows = rows[np.argsort(timeline.ts[rows], kind="stable")]
     ops = ops[np.argsort(timeline.ts[ops], kind="stable")]
     begins, ends = timeline.ts[ops], timeline.end[ops]
-    library = np.array([n.startswith("aten::") for n in timeline.names] or [False])[timeline.name[ops]]
+    library = timeline.named(lambda name: name.startswith("aten::"))[timeline.name[ops]]
     last = np.searchsorted(begins, silent.start, side="right") - 1
     owner = np.full(len(last), -1)
     for back in range(_NESTED):  # the innermost: the latest to begin that lasts beyond the silence

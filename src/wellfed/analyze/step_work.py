@@ -74,7 +74,7 @@ def in_steps(work: Work, launches: Launches, steps: HostSteps) -> Mask:
 def _operators(timeline: Timeline, launches: Launches) -> I32:
     """For each GPU event the name of the operator that launched it: the outermost with a name of an operator
     (`aten::linear`, a backward node) on the thread of the launch, else the outermost of any name; NO_OP without."""
-    known = np.array([_OPERATOR.search(n) is not None for n in timeline.names] or [False])
+    known = timeline.named(_OPERATOR.search)
     is_op = timeline.cat == Cat.OP
     found = np.full(len(launches.row), NO_OP, np.int32)
     has_call = launches.row >= 0

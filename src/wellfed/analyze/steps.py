@@ -33,7 +33,7 @@ class HostSteps:
 def find_steps(timeline: Timeline, threads: Collection[int] = ()) -> HostSteps:
     """ProfilerStep annotations, else a recurring step-like annotation, else the ends of optimizer steps.
     Where several loops run in one process, those marked on one of `threads` count."""
-    marked = np.array([_MAY_MARK.search(n) is not None for n in timeline.names] or [False])
+    marked = timeline.named(_MAY_MARK.search)
     # before PyTorch 1.11 annotations were written as operators
     rows = np.flatnonzero(
         (timeline.cat == Cat.ANNOTATION) | ((timeline.cat == Cat.OP) & marked[timeline.name])

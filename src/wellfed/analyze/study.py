@@ -186,7 +186,7 @@ def _with_replay(
     found = _replace(found, rank=rank, unprofiled=free, link_gbs=link, link_source=source)
     wastes = find_wastes(seen) if seen is not None else {}
     cures = {**cures_of(loops, free, link), **cures_of_wastes(loops, free, wastes)}
-    found = _replace(found, cures=cures, wastes=wastes, copy_gbs=pageable_rate(timeline, work))
+    found = _replace(found, cures=cures, wastes=wastes, copy_gbs=pageable_rate(timeline, covers, work))
     budget = unprofiled_budget(plain, free[1], len(budgets), cpu_comm_ns=on_cpu)
     return _finish(found, budget, refused=None, on_cpu_ns=round(free[1].idle["dependency-wait"]))
 

@@ -1,5 +1,6 @@
 """One rank's events as columns. Not part of a saved Case: what a trace *says* is (`wellfed.model.trace`)."""
 
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -130,6 +131,11 @@ class Timeline(Value, frozen=True, kw_only=True):
     def is_gpu(self) -> Mask:
         """Kernels, copies and sets: by category, never by a stream number."""
         return np.asarray((self.cat >= Cat.KERNEL) & (self.cat <= Cat.MEMSET))
+
+    def named(self, test: Callable[[str], object]) -> Mask:
+        """Whether `test` holds, for each of `names`: indexed by `name`, it says so of the events. One entry (False)
+        where there is no name."""
+        return np.array([bool(test(name)) for name in self.names] or [False])
 
     def __len__(self) -> int:
         return len(self.ts)

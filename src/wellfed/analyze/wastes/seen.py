@@ -64,9 +64,7 @@ class Seen:
         start, end = np.array(steps.start, np.int64), np.array(steps.end, np.int64)
         step = np.searchsorted(start, launches.start, side="right") - 1
         own = ~launches.orphan & (step >= 0) & (launches.start < end[np.maximum(step, 0)])
-        inside = np.array(
-            [n.startswith(("Memcpy DtoD", "CopyDeviceToDevice")) for n in timeline.names] or [False]
-        )
+        inside = timeline.named(lambda name: name.startswith(("Memcpy DtoD", "CopyDeviceToDevice")))
         kernel = own & ((timeline.cat[work.rows] == Cat.KERNEL) | inside[work.name]) & ~work.comm
         order = np.lexsort((work.ts, launches.start))
         self.order: list[int] = order[kernel[order]].tolist()
@@ -93,7 +91,7 @@ class Seen:
         return bool(self.in_backward[self.order].any()) if self.order else False
 
     def _within(self, pattern: re.Pattern[str]) -> np.ndarray:
-        named = np.array([pattern.search(n) is not None for n in self.timeline.names] or [False])
+        named = self.timeline.named(pattern.search)
         return np.asarray(self.chain.innermost(named) != NO_OP)
 
     @property

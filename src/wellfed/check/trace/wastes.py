@@ -1,10 +1,12 @@
 """Wastes on a busy device: precision, optimizer, attention, elementwise chains, small batches, operators below the roof."""
 
+from collections.abc import Callable
+
 from wellfed.analyze import Study
 from wellfed.check.manual import rule
 from wellfed.check.trace.verdicts import HIDDEN_SHARE, gain_of, ms_text, severity_of, unjudged
 from wellfed.model import Cost, Evidence, Gain, Verdict
-from wellfed.model.trace import OpRoof
+from wellfed.model.trace import OpRoof, Roofline
 from wellfed.model.verdict import Alternative, Severity
 from wellfed.predict.compose import share
 
@@ -87,7 +89,8 @@ def judge_precision(study: Study) -> Verdict | None:
     How it is judged. Each product gets the time of a good bf16 kernel of its shape: 60 to 88 % of the dense peak or of
     the memory's rate, whichever is less, and 2 to 5 us. So a product that the memory bounds gains at most what half the
     bytes give, a factor of two. Convolutions reach 30 to 75 % of the peak, from tf32 they take 40 to 75 % of their time,
-    changes of layout 50 to 100 %, and batch norms in NCHW may get slower: cuDNN's does not take bf16. Where arguments were
+    changes of layout 50 to 100 % (at most half where the arguments were NHWC already), one that runs as tiles on several
+    streams becomes one kernel, and batch norms in NCHW may get slower: cuDNN's does not take bf16. Where arguments were
     not recorded, kernels whose names tell the unit get the ratio of what the units reach, once to twice the time that
     gives. Casts that autocast adds are put on the device and on the host. The step is replayed, the profiler's cost taken off: where the host
     bounds the step then, that is what the gain says.
@@ -232,27 +235,22 @@ def judge_batch(study: Study) -> Verdict | None:
 
     Sources. Williams, Waterman, Patterson 2009 (the roofline model)
     """
-    roof, budget = study.rank.roofline, study.rank.step_budget
-    if study.rank.budget is None:
-        return None
-    if roof is None or budget is None or not study.roof_known:
-        return unjudged("no-shapes", "needs steps, the arguments of operators, and a GPU that is known")
+    return _over_roofline(study, _few_rows_told)
+
+
+def _few_rows_told(study: Study, roof: Roofline, step_ns: int) -> Verdict:
     few = [row for row in roof.rows if _few_rows(row, roof.bytes_per_s)]
     spent = sum(row.kernel_ns for row in few)
-    part = spent / budget.span_ns if budget.span_ns else 0.0
+    part = spent / step_ns if step_ns else 0.0
     if part < 0.20:
         return Verdict(code="", name="", verdict="pass", message="no products starve for rows")
-    return Verdict(
-        code="",
-        name="",
-        verdict="finding",
-        severity="info",
-        message=f"products with few rows take {ms_text(spent)} of each {ms_text(budget.span_ns)} step to read their weights; more rows a step would cost next to nothing",
-        evidence=_cited(study, few),
-        cost=Cost(value=round(spent / 1e6, 3), unit="ms/step"),
-        gain=Gain(basis="none", source="more rows a step: more output, not a shorter step"),
+    return _look_here(
+        study,
+        few,
+        spent,
+        says=f"products with few rows take {ms_text(spent)} of each {ms_text(step_ns)} step to read their weights; more rows a step would cost next to nothing",
+        no_gain="more rows a step: more output, not a shorter step",
         remedy="a larger batch (continuous batching), or weights in fewer bits",
-        risk="safe",
     )
 
 
@@ -286,28 +284,51 @@ def judge_roofline(study: Study) -> Verdict | None:
 
     Sources. Williams, Waterman, Patterson 2009 (the roofline model); catalogue of GPUs
     """
+    return _over_roofline(study, _low_roofline)
+
+
+def _low_roofline(study: Study, roof: Roofline, step_ns: int) -> Verdict:
+    low = [row for row in roof.rows if row.of_roof_pct is not None and row.of_roof_pct < FAR_BELOW_PCT]
+    above = sum(row.above_roof_ns or 0.0 for row in low)
+    if above < 0.10 * step_ns:
+        return Verdict(
+            code="", name="", verdict="pass", message="what runs far below its roof takes little time"
+        )
+    top = max(low, key=lambda row: row.above_roof_ns or 0.0)
+    return _look_here(
+        study,
+        low,
+        above,
+        says=f"operators below half of their roof take {ms_text(above)} of each {ms_text(step_ns)} step more than it; most of it {top.op} ({top.of_roof_pct:.0f} % of the roof)",
+        no_gain="the roof is a bound, not a kernel that exists",
+        remedy="look at these first: layout (channels_last), sizes in multiples of 8, a compiled or library kernel",
+    )
+
+
+def _over_roofline(study: Study, judge: Callable[[Study, Roofline, int], Verdict]) -> Verdict | None:
+    """What `judge` says of the roofline and the step (ns), where both are known."""
     roof, budget = study.rank.roofline, study.rank.step_budget
     if study.rank.budget is None:
         return None
     if roof is None or budget is None or not study.roof_known:
         return unjudged("no-shapes", "needs steps, the arguments of operators, and a GPU that is known")
-    low = [row for row in roof.rows if row.of_roof_pct is not None and row.of_roof_pct < FAR_BELOW_PCT]
-    above = sum(row.above_roof_ns or 0.0 for row in low)
-    if above < 0.10 * budget.span_ns:
-        return Verdict(
-            code="", name="", verdict="pass", message="what runs far below its roof takes little time"
-        )
-    top = max(low, key=lambda row: row.above_roof_ns or 0.0)
+    return judge(study, roof, budget.span_ns)
+
+
+def _look_here(
+    study: Study, rows: list[OpRoof], spent_ns: float, *, says: str, no_gain: str, remedy: str
+) -> Verdict:
+    """An info with the operators to look at. It states no speed-up: `no_gain` says why."""
     return Verdict(
         code="",
         name="",
         verdict="finding",
         severity="info",
-        message=f"operators below half of their roof take {ms_text(above)} of each {ms_text(budget.span_ns)} step more than it; most of it {top.op} ({top.of_roof_pct:.0f} % of the roof)",
-        evidence=_cited(study, low),
-        cost=Cost(value=round(above / 1e6, 3), unit="ms/step"),
-        gain=Gain(basis="none", source="the roof is a bound, not a kernel that exists"),
-        remedy="look at these first: layout (channels_last), sizes in multiples of 8, a compiled or library kernel",
+        message=says,
+        evidence=_cited(study, rows),
+        cost=Cost(value=round(spent_ns / 1e6, 3), unit="ms/step"),
+        gain=Gain(basis="none", source=no_gain),
+        remedy=remedy,
         risk="safe",
     )
 
