@@ -25,7 +25,8 @@ def judge_data(study: Study) -> Verdict | None:
     time saved is the cost. From 5 % of the step a warning, from 20 % an error.
 
     Workers that the host waited for twice or more deliver at their own rate: then no other cure is worth more
-    than that rate allows.
+    than that rate allows. Where it waited once and they kept up after that, their rate is taken to lie between the free
+    step and the recorded one.
 
     Remedy. More workers (`num_workers`), `persistent_workers=True`, `prefetch_factor` for uneven samples, pinned
     memory; then cheaper samples (cache decoded data, smaller images, a faster decoder).
@@ -229,11 +230,15 @@ def judge_stall(study: Study) -> Verdict | None:
 def judge_checkpoint(study: Study) -> Verdict | None:
     """Saving a checkpoint stops the training.
 
-    What it looks at. Device idle time inside `torch.save`, `torch.distributed.checkpoint` or safetensors.
+    What it looks at. Device idle time inside `torch.save`, `torch.distributed.checkpoint` or safetensors; without their
+    frames, state copied to the host (storages as `torch.save` copies them, or eight copies and 8 MiB in a row) and the
+    silence of writing it.
 
     Why it costs. Tensors are copied and written by the thread that launches.
 
-    How it is judged. The step is replayed, the profiler's cost taken off, without it.
+    How it is judged. The step is replayed, the profiler's cost taken off, without it; the state is still copied, to
+    pinned memory at 75 to 93 % of the link's rate and not waited for (as the high end not at all). How often it is
+    saved is what the recording shows.
 
     Remedy. `torch.distributed.checkpoint.async_save`, or copy to pinned memory and write in a thread; save less often.
 
