@@ -17,6 +17,7 @@ from wellfed.analyze.budget import Work, raw_budget
 from wellfed.analyze.study import study_device
 from wellfed.ingest import kineto, kineto_columns, read_timeline
 from wellfed.ingest.kineto_columns import Columns
+from wellfed.ingest.kineto_plain import PlainReader
 from wellfed.ingest.scan import integers, microseconds, scan
 from wellfed.ingest.scan import text_of as scannable
 from wellfed.model import WellfedError
@@ -129,11 +130,19 @@ def test_ends_of_a_list_in_the_middle_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(46))
-def test_scanned_and_one_by_one_are_the_same(
+def test_decoded_whole_scanned_and_one_by_one_are_the_same(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = mutate(seed)
+    monkeypatch.setattr(kineto, "PIECE_BYTES", 4096)  # so that a short file has pieces to decode whole
+    decoded = read(tmp_path, case.data, case.suffix)
+
+    def refuse(self: PlainReader, carry: bytes, piece: memoryview) -> None:
+        del self, carry, piece
+
+    monkeypatch.setattr(PlainReader, "read", refuse)
     scanned = read(tmp_path, case.data, case.suffix)
+    assert Counter(told(scanned)) == Counter(told(decoded)), case.kinds
 
     def broken(self: Columns, text: object, found: object, offset: int) -> None:
         del self, text, found, offset
@@ -143,15 +152,64 @@ def test_scanned_and_one_by_one_are_the_same(
         found = scan(text)
         for begin, end in zip(found.begin.tolist(), found.end.tolist(), strict=True):
             columns.add_broken(text.raw[begin:end], offset + begin)
-        monkeypatch.setattr(Columns, "add_scanned", broken)
-        used, closed, rest = original(carry, piece, offset, columns)
-        monkeypatch.undo()
+        with monkeypatch.context() as patch:
+            patch.setattr(Columns, "add_scanned", broken)
+            used, closed, rest = original(carry, piece, offset, columns)
         return used, closed, rest
 
     original = kineto._take
     monkeypatch.setattr(kineto, "_take", take)
     singly = read(tmp_path, case.data, case.suffix)
     assert Counter(told(singly)) == Counter(told(scanned)), case.kinds
+
+
+def test_strict_pieces_are_decoded_whole_wherever_they_are_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Texts and arguments that look like the place between two events, collectives, instants, other spellings."""
+    trap = '}, {"ph": "X", '
+    list_of = [{"ph": "X", "name": "inner", "ts": 1}, {"ph": "X", "name": "inner", "ts": 2}]
+    rows: list[dict[str, object]] = []
+    for k in range(1, 60):
+        rows.append(kernel(f"k{k % 7} {trap}", k * 100, 5.5, corr=k))
+        rows.append(
+            event("cpu_op", trap, f"{k * 100}.25", None, tid="7", extra=list_of, **{"External id": str(k)})
+        )
+        rows.append(event("cpu_op", "op", k * 100 + 0.125, 2, tid=7, **{"Input Dims": [[k % 5, 2], []]}))
+        comm = {"Collective name": "allreduce", "In msg nelems": k % 3, "dtype": "Float"}
+        rows.append(event("kernel", "nccl", k * 100 + 20, 7, stream="0x1f", device=0, **comm))
+        told_of = {
+            "Device Type": 1,
+            "Device Id": 0,
+            "Addr": k << 20,
+            "Bytes": 512,
+            "Total Allocated": k * 512,
+        }
+        rows.append({**event("cpu_instant_event", "[memory]", k * 100 + 30, 0, **told_of), "ph": "i"})
+        rows.append({"ph": "s", "cat": "ac2g", "id": k, "pid": 1, "tid": 1, "ts": k})
+    data = text_of(rows).encode()
+    whole = PlainReader.read
+    taken: list[bool] = []
+
+    def watch(self: PlainReader, carry: bytes, piece: memoryview) -> tuple[int, bytes] | None:
+        taken.append((found := whole(self, carry, piece)) is not None)
+        return found
+
+    def refuse(self: PlainReader, carry: bytes, piece: memoryview) -> None:
+        del self, carry, piece
+
+    read_by = []
+    for size, reader in ((2048, watch), (2111, watch), (9000, watch), (2048, refuse)):
+        monkeypatch.setattr(kineto, "PIECE_BYTES", size)
+        monkeypatch.setattr(PlainReader, "read", reader)
+        timeline = read(tmp_path, data, f"{size}{reader.__name__}.json")
+        assert len(timeline) == 59 * 4 and timeline.memory is not None
+        memory = [getattr(timeline.memory, name).tolist() for name in ("ts", "address", "bytes", "allocated")]
+        comms = [timeline.comms[i] if i >= 0 else None for i in timeline.comm.tolist()]
+        shapes = [timeline.shapes[i] if i >= 0 else None for i in timeline.shape.tolist()]
+        read_by.append((Counter(told(timeline)), memory, comms, shapes, timeline.stream.tolist()))
+    assert all(one == read_by[0] for one in read_by[1:])
+    assert sum(taken) > 20
 
 
 # -- numbers ----------------------------------------------------------------------------------------------

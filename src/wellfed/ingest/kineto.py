@@ -16,6 +16,7 @@ import numpy as np
 
 from wellfed.ingest.kineto_columns import COLUMNS, START, Columns
 from wellfed.ingest.kineto_event import NO_TIME, as_int, as_small_int
+from wellfed.ingest.kineto_plain import PlainReader
 from wellfed.ingest.pieces import BROKEN
 from wellfed.ingest.rows import rank_in, without_gc
 from wellfed.ingest.scan import scan, text_of
@@ -97,7 +98,7 @@ class _Around:
 
     def read(self, pieces: Iterator[memoryview], columns: Columns) -> None:
         """All events of the text into the columns."""
-        carry, offset, enough = b"", 0, 0
+        carry, offset, enough, plain = b"", 0, 0, PlainReader(columns)
         for piece in pieces:
             self.saw_bytes += len(piece)
             if len(carry) + len(piece) < enough:
@@ -114,6 +115,9 @@ class _Around:
                     continue
                 self.found_array = True
                 self.header, carry, offset = carry[:begin], carry[begin:], begin
+            if done := plain.read(carry, piece):
+                offset, carry, enough = offset + done[0], done[1], 0
+                continue
             used, closed, carry = _take(carry, piece, offset, columns)
             offset += used
             if closed:

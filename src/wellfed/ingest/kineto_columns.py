@@ -76,8 +76,8 @@ _MEMORY_KEYS = {
 _NAMES = [*_TOP, *_NUMBERS, *_SHAPES, *_COMMS, *_MEMORY_KEYS]
 _KEYS = Keys(_NAMES)
 _DEPTH = np.array([1 if name in _TOP else 2 for name in _NAMES] + [0], np.int8)
-_INSTANT = b"cpu_instant_event"
-_ARROWS = (b"ac2g", b"fwdbwd", b"async_cpu_to_gpu", _INSTANT)
+INSTANT = "cpu_instant_event"
+_ARROWS = (b"ac2g", b"fwdbwd", b"async_cpu_to_gpu", INSTANT.encode())
 _CATS = [name.encode() for name in CATEGORIES]
 _CATS = [
     *_CATS,
@@ -201,7 +201,7 @@ class Columns:
         for of in np.unique(np.concatenate([found.of[rows[key]] for key in _COMMS])).tolist():
             event = decode_one(text.raw[found.begin[of] : found.end[of]])[0] if wanted[of] else None
             if event is not None and event.args is not None:
-                column["comm"][of] = self._comm(event.args)
+                column["comm"][of] = self.comm_of(event.args)
         return column
 
     def _numbers(
@@ -433,7 +433,7 @@ class Columns:
             "size": [as_small_int(a.size) for a in args],
             "wait_corr": [as_small_int(a.wait_on_cuda_event_record_corr_id) for a in args],
             "shape": [self._shape(a) for a in args],
-            "comm": [self._comm(a) for a in args],
+            "comm": [self.comm_of(a) for a in args],
         }
         return {k: np.array(told[k], kind) for k, kind in COLUMNS.items()}, np.array(rank, np.int64)
 
@@ -446,7 +446,8 @@ class Columns:
         )
         return self.shapes.setdefault(shape, len(self.shapes))
 
-    def _comm(self, args: Args) -> int:
+    def comm_of(self, args: Args) -> int:
+        """The number of what an event says of its collective; -1 where it says nothing."""
         if args.coll is None and args.group_name is None:
             return -1
         comm = CommArgs(

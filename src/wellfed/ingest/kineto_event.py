@@ -54,7 +54,7 @@ def category(name: str) -> int:
     return -1
 
 
-_ARG_NAMES = {
+ARG_NAMES = {
     "ext": "External id",
     "ext_old": "external id",
     "size": "bytes",
@@ -76,7 +76,7 @@ _ARG_NAMES = {
 }
 
 
-class Args(msgspec.Struct, gc=False, rename=_ARG_NAMES):
+class Args(msgspec.Struct, gc=False, rename=ARG_NAMES):
     """The arguments that the columns hold. Unknown ones are skipped by the decoder for free."""
 
     correlation: Loose = None
