@@ -212,6 +212,25 @@ def test_strict_pieces_are_decoded_whole_wherever_they_are_cut(
     assert sum(taken) > 20
 
 
+@pytest.mark.parametrize(
+    "ts", ["5", "5.125", "-7", "1e3", '"12"', "null", "true", str(-(2**63)), "9" * 19, "9" * 30]
+)
+def test_times_of_any_spelling_are_the_same_both_ways(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ts: str
+) -> None:
+    rows = [kernel(f"k{i}", i, 1, corr=i) for i in range(40)]
+    data = text_of(rows).replace('"ts": 3,', f'"ts": {ts},').encode()
+    monkeypatch.setattr(kineto, "PIECE_BYTES", 1500)
+    decoded = read(tmp_path, data)
+
+    def refuse(self: PlainReader, carry: bytes, piece: memoryview) -> None:
+        del self, carry, piece
+
+    monkeypatch.setattr(PlainReader, "read", refuse)
+    scanned = read(tmp_path, data)
+    assert told(decoded) == told(scanned) and decoded.warnings == scanned.warnings
+
+
 # -- numbers ----------------------------------------------------------------------------------------------
 
 

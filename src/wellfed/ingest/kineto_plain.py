@@ -99,6 +99,9 @@ class _Instant(msgspec.Struct, gc=False):
 _EVENTS = msgspec.json.Decoder(list[PlainEvent])
 _ALL_ARGS = msgspec.json.Decoder(list[_WithAllArgs])
 _INSTANTS = msgspec.json.Decoder(list[_Instant])
+_INTEGERS = msgspec.json.Decoder(list[int])
+_FAR_US = 9_000_000_000_000_000
+"""Times beyond this may not fit 64 bits as ns: they are read one by one."""
 _NO_ARGS = PlainArgs()
 _MEMORY = -2
 """In place of a category: an instant of the allocator, which makes no row."""
@@ -215,7 +218,14 @@ def _integers(values: list[Any]) -> I64:
 
 def _nanoseconds(values: list[msgspec.Raw]) -> I64:
     """Decimal microseconds as exact integer ns; NO_TIME where there are none."""
-    text = text_of(b",".join((*values, b"")))
+    joined = b",".join((*values, b""))
+    try:
+        whole = np.frombuffer(array("q", _INTEGERS.decode(b"[" + joined[:-1] + b"]")), np.int64)
+        if whole.min(initial=0) > -_FAR_US and whole.max(initial=0) < _FAR_US:
+            return whole * 1000
+    except (*BROKEN, OverflowError):  # fractions
+        pass
+    text = text_of(joined)
     size = np.fromiter(map(len, values), np.int64, len(values))
     value, good = microseconds(text, np.cumsum(size + 1) - size - 1)
     for i in np.flatnonzero(~good).tolist():
