@@ -12,6 +12,7 @@ import numpy as np
 from wellfed.analyze.budget import Work
 from wellfed.analyze.intervals import clip, union
 from wellfed.analyze.launches import Launches
+from wellfed.analyze.recurrence import SOURCE as RECURRING
 from wellfed.analyze.steps import HostSteps, unbroken
 from wellfed.model.timeline import I64, Cat, Mask, Timeline
 from wellfed.model.trace import TraceWarning
@@ -213,6 +214,14 @@ def _steps(steps: HostSteps) -> Iterator[TraceWarning]:
             count=0,
             sample="no ProfilerStep and nothing step-like recurs; call profiler.step() each step",
             weakens="per-step numbers and every gain",
+        )
+    elif steps.source == RECURRING:
+        yield TraceWarning(
+            code="steps-by-recurrence",
+            count=len(steps),
+            sample=f"no step is marked: the {len(steps)} steps are the device's work that recurs, and one may be a"
+            " layer or several steps of yours; call profiler.step() each step",
+            weakens="where a step begins and what counts as one; gains are ratios, and stay",
         )
     lost = len(steps) - len(unbroken(steps))
     if lost:

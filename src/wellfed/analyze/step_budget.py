@@ -33,10 +33,15 @@ def clean_medians(
 
 
 def unprofiled_budget(
-    plain: tuple[StepBudget, dict[str, int]] | None, free: Replayed, steps: int, *, cpu_comm_ns: int = 0
+    plain: tuple[StepBudget, dict[str, int]] | None,
+    free: Replayed,
+    steps: int,
+    recorded_ns: int,
+    *,
+    cpu_comm_ns: int = 0,
 ) -> tuple[StepBudget, dict[str, int]] | None:
-    """The step nobody recorded: the device's work as recorded, the idle time as the replay has it. What the
-    replay does not tell apart keeps its recorded proportion. `cpu_comm_ns` of the recorded `dependency-wait` is the
+    """The step nobody recorded, the mean of the `steps` replayed, which took `recorded_ns` as recorded: the device's
+    work as recorded, the idle time as the replay has it. What the replay does not tell apart keeps its recorded proportion. `cpu_comm_ns` of the recorded `dependency-wait` is the
     host's wait for collectives on the CPU, which the replay does tell."""
     if plain is None:
         return None
@@ -64,7 +69,7 @@ def unprofiled_budget(
             exposed_comm_ns=comm,
             exposed_copy_ns=copy,
             idle_ns=idle_ns,
-            traced_span_ns=budget.traced_span_ns,
+            traced_span_ns=recorded_ns,
         ),
         scaled({c: round(v) for c, v in idle.items()}, idle_ns),
     )

@@ -17,14 +17,28 @@ _STEP_LIKE = re.compile(
 """Of a label whose numbers are written `#`: `step_#`, `iter #`, `epoch#_step#`; not `batch_norm`."""
 _MAY_MARK = re.compile(r"^(?:ProfilerStep|Optimizer\.step)")
 _NUMBER = re.compile(r"\d+")
+_MISSING = 0.01
+"""More than this share of a step's launches without their work, or of its work: the step is not whole."""
+_FEW = 2
+_COLD, _COLD_SHARE = 2.0, 0.1
+"""A first step is start-up when its dispatch and loading keep the device idle this many times as long as in any other
+step, and by this share of a step longer."""
 
 
 class HostSteps:
     """Step names and host intervals (ns), in order and not overlapping; `source` says what they are from:
-    `ProfilerStep`, an annotation's name, `Optimizer.step`, or None when nothing recurs."""
+    `ProfilerStep`, an annotation's name, `Optimizer.step`, `recurring kernels`, or None when nothing recurs.
+    `thread` is the one they were marked on, where they were."""
 
-    def __init__(self, names: list[str], start: list[int], end: list[int], source: str | None) -> None:
-        self.names, self.start, self.end, self.source = names, start, end, source
+    def __init__(
+        self,
+        names: list[str],
+        start: list[int],
+        end: list[int],
+        source: str | None,
+        thread: int | None = None,
+    ) -> None:
+        self.names, self.start, self.end, self.source, self.thread = names, start, end, source, thread
 
     def __len__(self) -> int:
         return len(self.names)
@@ -73,8 +87,59 @@ def unbroken(steps: HostSteps) -> HostSteps:
         if k == len(steps) or (before is not None and now is not None and now > before + 1):
             best = max(best, (begin, k), key=lambda run: run[1] - run[0])
             begin = k
-    cut = slice(*best)
-    return HostSteps(steps.names[cut], steps.start[cut], steps.end[cut], steps.source)
+    return cut(steps, *best)
+
+
+def cut(steps: HostSteps, first: int, last: int) -> HostSteps:
+    """The steps from `first` to before `last`."""
+    part = slice(first, last)
+    return HostSteps(steps.names[part], steps.start[part], steps.end[part], steps.source, steps.thread)
+
+
+def finished(steps: HostSteps, timeline: Timeline, work: Work, launches: Launches) -> HostSteps:
+    """Without the last steps of which the recording lacks work that was launched: it ended before the device had
+    done it, because the host was far ahead. At most half of the steps: with more missing it is no end."""
+    known = np.flatnonzero(~launches.orphan)
+    if len(steps) < 2 or not len(known):
+        return steps
+    launching = np.zeros(max(len(timeline.names), 1), bool)
+    launching[timeline.name[launches.row[known]]] = True
+    is_call = ((timeline.cat == Cat.RUNTIME) | (timeline.cat == Cat.DRIVER)) & (timeline.corr >= 0)
+    threads = np.isin(timeline.thread, list(launches.threads))
+    calls = np.flatnonzero(is_call & threads & launching[timeline.name])
+    without = calls[~np.isin(timeline.corr[calls], timeline.corr[timeline.is_gpu])]
+    edges = np.array([*steps.start, steps.end[-1]], np.int64)
+    all_calls, lost, events = (
+        np.diff(np.searchsorted(np.sort(at), edges))
+        for at in (timeline.ts[calls], timeline.ts[without], launches.start[known])
+    )
+    # what some steps' calls do not launch (a copy of nothing) is missing from all of them
+    beyond = lost - np.median(lost)
+    few = (events < (1 - _MISSING) * np.median(events)) & (all_calls >= (1 - _MISSING) * np.median(all_calls))
+    open_ended = (beyond > _MISSING * np.maximum(all_calls, 1)) | few
+    last = len(steps)
+    while last > (len(steps) + 1) // 2 and open_ended[last - 1]:
+        last -= 1
+    return cut(steps, 0, last)
+
+
+def warmed_up(steps: HostSteps, spans: Collection[int], start_up: Collection[int]) -> HostSteps:
+    """Without a first step in which the host was slow in a way that none of the others was: loading, the recorder's
+    own start. `start_up` is what each step on the device (`spans`) had of idle by dispatch and such (ns). One that
+    waits for data or is stalled stays: that comes again."""
+    if len(steps) <= _FEW:
+        return steps
+    first, *others = start_up
+    usual = float(np.median(list(spans)[1:]))
+    cold = first > _COLD * max(others) and first - max(others) > _COLD_SHARE * usual
+    return cut(steps, 1, len(steps)) if cold else steps
+
+
+def recorded_step_ns(steps: HostSteps, windows: list[tuple[int, int]]) -> float:
+    """What a step took as recorded, on the mean: on the device, or the host's pace where that is slower (the device
+    then still had work of before)."""
+    on_device = float(np.mean([end - start for start, end in windows]))
+    return max(on_device, (steps.end[-1] - steps.start[0]) / len(steps))
 
 
 def middle(steps: HostSteps, launches: Launches, most: int | None) -> HostSteps:
@@ -90,8 +155,7 @@ def middle(steps: HostSteps, launches: Launches, most: int | None) -> HostSteps:
         if edges[high] - edges[low] > most or (low, high) == (first, last):
             break
         first, last = low, high
-    cut = slice(first, last)
-    return HostSteps(steps.names[cut], steps.start[cut], steps.end[cut], steps.source)
+    return cut(steps, first, last)
 
 
 def _from_rows(timeline: Timeline, rows: list[int], source: str, threads: Collection[int]) -> HostSteps:
@@ -111,7 +175,7 @@ def _from_rows(timeline: Timeline, rows: list[int], source: str, threads: Collec
         names.append(timeline.names[timeline.name[row]])
         start.append(low)
         end.append(high)
-    return HostSteps(names, start, end, source)
+    return HostSteps(names, start, end, source, most)
 
 
 def device_windows(steps: HostSteps, work: Work, launches: Launches) -> list[tuple[int, int]]:

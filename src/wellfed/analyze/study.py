@@ -1,6 +1,6 @@
 """One rank and device studied: its budget, its idle causes, the step nobody recorded, and what cures are worth."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,10 +17,19 @@ from wellfed.analyze.launches import Launches
 from wellfed.analyze.op_chain import OpChain
 from wellfed.analyze.op_roofline import op_calls, op_roofline, roof_of
 from wellfed.analyze.recording import POINTS, recording_costs
+from wellfed.analyze.recurrence import steps_of
 from wellfed.analyze.replay import Loop, Replayed
 from wellfed.analyze.step_budget import budget_parts, clean_medians, median_ns, unprofiled_budget
 from wellfed.analyze.step_work import in_steps, step_work
-from wellfed.analyze.steps import HostSteps, device_windows, find_steps, middle, unbroken
+from wellfed.analyze.steps import (
+    HostSteps,
+    device_windows,
+    finished,
+    middle,
+    recorded_step_ns,
+    unbroken,
+    warmed_up,
+)
 from wellfed.analyze.strip import overlap_strip
 from wellfed.analyze.tables import kernel_table, launches_per_step, op_table
 from wellfed.analyze.wastes import Seen, Waste, find_wastes, look
@@ -30,6 +39,17 @@ from wellfed.model.timeline import Timeline
 from wellfed.model.trace import Budget, RankTrace, Step, StepBudget, TraceWarning
 
 IDENTITY_LIMIT = 0.02
+"""How far the replay may be off the recorded steps: the unchanged one either way, and the one without the profiler's
+cost above them, for nothing that is taken off makes a step longer."""
+START_UP = (
+    "profiler-overhead",
+    "compile-stall",
+    "allocator-churn",
+    "launch-bound",
+    "launch-call",
+    "launch-latency",
+)
+"""Idle causes of a first step that need not come again."""
 PACE_MATTERS = 1.1
 BETWEEN = {"low": 1.0, "expected": 0.5, "high": 0.25}
 """Where between the free step and the slowest pace that was seen the pace of a loader is taken to lie."""
@@ -81,7 +101,8 @@ def study_device(
         return Study(rank=rank, refused=f"no GPU event in the {where}", warnings=timeline.warnings)
     launches = Launches(timeline, work)
     covers = Covers(timeline, work, launches)
-    steps = whole_steps(find_steps(timeline, launches.threads), timeline.window)
+    marked = whole_steps(steps_of(timeline, work, launches, covers.sync), timeline.window)
+    whole = steps = finished(marked, timeline, work, launches)
     if keep is not None:
         steps = keep(steps)
     base = timeline.base_ns
@@ -114,7 +135,9 @@ def study_device(
         work=step_work(timeline, work, launches, steps),
         strip=overlap_strip(work, steps.names, windows),
     )
-    replayed = middle(unbroken(steps), launches, replay_events)
+    start_up = [sum(row[cause] for cause in START_UP) for row in charged]
+    replayed = warmed_up(steps, [b.span_ns for b in budgets], start_up)
+    replayed = middle(unbroken(replayed), launches, replay_events)
     chain = OpChain(timeline, work, launches)
     calls = op_calls(timeline, chain)
     roof = roof_of(name)
@@ -126,7 +149,10 @@ def study_device(
         rank=rank,
         shapes_known=bool(calls.call),
         roof_known=roof is not None,
-        warnings=integrity_warnings(timeline, work, launches, steps),
+        warnings=(
+            *integrity_warnings(timeline, work, launches, steps),
+            *_unfinished(len(marked) - len(whole)),
+        ),
         evidence={
             **evidence_of(timeline, work, launches, covers),
             "exposed-comm": longest_waits(timeline, covers.disjoint["dependency-wait"]),
@@ -153,9 +179,8 @@ def _with_replay(
     seen: Seen | None,
 ) -> Study:
     plain = clean_medians(budgets, charged)
-    on_cpu = median_ns(
-        idle_in(covers.disjoint["dependency-wait"], work, device_windows(steps, work, launches))
-    )
+    windows = device_windows(steps, work, launches)
+    on_cpu = median_ns(idle_in(covers.disjoint["dependency-wait"], work, windows))
     as_recorded = replay.build_loop(timeline, work, launches, covers, steps, None)
     if isinstance(as_recorded, str):
         return _finish(found, plain, refused=as_recorded, on_cpu_ns=on_cpu)
@@ -176,8 +201,17 @@ def _with_replay(
         loops.append(loop)
     free = tuple(replay.run(loop) for loop in loops)
     loops, free = _paced(loops, free)
+    recorded_ns = recorded_step_ns(steps, windows)
+    slowest = max(run.step_ns for run in free)
+    if slowest > recorded_ns * (1 + IDENTITY_LIMIT):
+        longer = (
+            f"without the profiler's cost a step would take {slowest / 1e6:.3g} ms, recorded it took"
+            f" {recorded_ns / 1e6:.3g} ms: the steps' begin and end do not fit the work"
+        )
+        return _finish(found, plain, refused=longer, on_cpu_ns=on_cpu)
     info = {
         **info,
+        "recorded_step_ns": round(recorded_ns),
         "unprofiled_step_ns": {p: round(r.step_ns) for p, r in zip(POINTS, free, strict=True)},
         "host_slowdown": {p: round(c.slowdown, 3) for p, c in zip(POINTS, costs, strict=True)},
     }
@@ -187,8 +221,21 @@ def _with_replay(
     wastes = find_wastes(seen) if seen is not None else {}
     cures = {**cures_of(loops, free, link), **cures_of_wastes(loops, free, wastes)}
     found = _replace(found, cures=cures, wastes=wastes, copy_gbs=pageable_rate(timeline, covers, work))
-    budget = unprofiled_budget(plain, free[1], len(budgets), cpu_comm_ns=on_cpu)
+    budget = unprofiled_budget(
+        plain, free[1], len(steps), round(max(recorded_ns, free[1].step_ns)), cpu_comm_ns=on_cpu
+    )
     return _finish(found, budget, refused=None, on_cpu_ns=round(free[1].idle["dependency-wait"]))
+
+
+def _unfinished(count: int) -> Iterator[TraceWarning]:
+    if count:
+        yield TraceWarning(
+            code="unfinished-steps",
+            count=count,
+            sample=f"the recording ended before the device had done the last {count} steps that the host launched:"
+            " they are left out; synchronise before it stops",
+            weakens="the raw budget's end; steps leave them out",
+        )
 
 
 def _paced(loops: list[Loop], free: tuple[Replayed, ...]) -> tuple[list[Loop], tuple[Replayed, ...]]:
