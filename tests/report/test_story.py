@@ -54,6 +54,23 @@ def test_what_was_not_replayed_is_not_said_to_be_free_of_the_profiler() -> None:
     assert kept is not None and "as recorded" in kept.basis and "taken off" not in kept.basis
 
 
+def test_a_replayed_step_is_a_mean_and_a_recorded_one_a_median() -> None:
+    rank = cases.rank()
+    free = story.step_story(replace(rank, replay={"unprofiled_step_ns": {"expected": 1}}))
+    kept = story.step_story(replace(rank, replay={"identity_error_pct": 35.4}))
+    assert free is not None and free.basis.startswith("mean of 3 replayed steps")
+    assert kept is not None and kept.basis.startswith("median of 3 steps")
+
+
+def test_a_cure_in_the_users_program_is_not_said_to_be_a_change_of_the_host() -> None:
+    mine = Verdict(code="T120", name="launch-bound", verdict="finding", layer="trace", risk="safe")
+    assert "your program" in (story.risk_phrase(mine) or "")
+    assert "undone at once" not in (story.risk_phrase(mine) or "")
+    host = replace(mine, code="CPU07", layer="cpu")
+    assert "undone at once" in (story.risk_phrase(host) or "")
+    assert story.risk_phrase(replace(mine, risk=None)) is None
+
+
 def test_without_whole_steps_the_capture_is_told_and_called_so() -> None:
     rank = cases.rank()
     told = story.step_story(RankTrace(budget=rank.budget, idle=rank.idle))

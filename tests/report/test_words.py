@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from wellfed.model import Cost, Gain
+from wellfed.model.counting import counted
 from wellfed.report import words
 
 
@@ -61,9 +62,22 @@ def test_small_formats() -> None:
 
 def test_a_gain_is_a_ceiling_with_interval_and_basis() -> None:
     gain = Gain(speedup=3.4, low=2.9, high=3.8, basis="modelled")
-    assert words.gain_phrase(gain) == "up to 3.4x (2.9 to 3.8), modelled"
+    assert words.gain_phrase(gain) == "3.4x (2.9 to 3.8), modelled"
     small = Gain(speedup=1.08, low=1.0, high=1.15, basis="literature", source="a guide", measured_in="copies")
-    assert words.gain_phrase(small) == "up to 1.08x (1.00 to 1.15) in copies, literature (a guide)"
+    assert words.gain_phrase(small) == "1.08x (1.00 to 1.15) in copies, literature (a guide)"
+
+
+def test_a_ceiling_without_an_interval_is_said_to_be_one() -> None:
+    assert words.gain_phrase(Gain(speedup=3.4, basis="modelled")) == "up to 3.4x, modelled"
+    known = words.gain_phrase(Gain(saves_ms=7.0, low=1.0, high=2.0, basis="modelled"))
+    assert plain(known) == "saves 7 ms/step, modelled"
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(1, "1 launch"), (1.2, "1 launch"), (0, "0 launches"), (1516, "1,516 launches")]
+)
+def test_one_is_no_plural(count: float, text: str) -> None:
+    assert counted(count, "launch", "launches") == text
 
 
 def test_above_20x_the_time_saved_counts_and_the_ratio_is_no_promise() -> None:

@@ -175,7 +175,7 @@ def step_causes(case: Case) -> Chart | None:
             )  # fmt: skip
             at += ns
     spans = [row["span"] for row in rows]
-    title = f"{len(rows)} steps of {words.duration(min(spans))} to {words.duration(max(spans))}, as traced"
+    title = f"{words.plural(len(rows), 'step')} of {words.duration(min(spans))} to {words.duration(max(spans))}, as traced"
     y = rows_axis()
     x = {"field": "start", "type": "quantitative", "title": unit, "scale": {"nice": False}}
     middle = {"field": "middle", "type": "quantitative"}

@@ -116,12 +116,12 @@ def _finding(at: int, verdict: Verdict) -> list[str]:
     title = f"{at}. **{verdict.severity.upper()} {text(verdict.code)} {text(verdict.name)}**"
     lines = [title + (f" ({text(place)})" if place else "") + f": {text(verdict.message)}"]
     gain = words.gain_phrase(verdict.gain)
-    if gain and verdict.gain is not None and verdict.gain.next:
-        gain += f"; then {verdict.gain.next} limits"
+    if gain and (then := story.then_limits(verdict)):
+        gain += f"; then {then} limits"
     fields = (("cost", words.cost_phrase(verdict.cost)), ("gain", gain), ("remedy", verdict.remedy))
     lines += [f"   - {name}: {text(value)}" for name, value in fields if value]
-    if verdict.risk:
-        lines.append(f"   - risk: {verdict.risk}")
+    if risk := story.risk_phrase(verdict):
+        lines.append(f"   - risk: {text(risk)}")
     for evidence in verdict.evidence[:3]:
         bits = (code(evidence.source), text(evidence.at or ""), code(evidence.text))
         lines.append("   - evidence: " + " ".join(filter(None, bits)))

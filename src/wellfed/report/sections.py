@@ -114,9 +114,7 @@ def _raw(rank: RankTrace) -> Safe:
     causes = sorted(rank.idle.items(), key=lambda item: (-item[1], item[0]))
     rows += [(join(("idle: ", tag("code", name))), f"{ns:,}") for name, ns in causes if ns]
     inner = table(("part", "ns"), rows, align="lr", label="Raw budget")
-    note = (
-        f"Everything the file holds, first GPU event to last ({rank.gpu_events:,} events), nothing trimmed."
-    )
+    note = f"Everything the file holds, first GPU event to last ({words.plural(rank.gpu_events, 'event')}), nothing trimmed."
     return details("The raw budget of the capture, in ns", tag("p", note, class_="note"), inner)
 
 
@@ -195,13 +193,14 @@ def finding(verdict: Verdict, *, level: str) -> Safe:
     )  # fmt: skip
     gain: Child = words.gain_phrase(verdict.gain)
     if gain and verdict.gain is not None and verdict.gain.basis != "none":
-        then = verdict.gain.next
-        gain = join((tag("b", gain), join(("; then ", tag("code", then), " limits")) if then else None))
+        then = story.then_limits(verdict)
+        named: Child = tag("code", then) if then == verdict.gain.next else then
+        gain = join((tag("b", gain), join(("; then ", named, " limits")) if then else None))
     fields: list[tuple[str, Child]] = [
         ("cost", words.cost_phrase(verdict.cost)),
         ("gain", gain),
         ("remedy", prose(verdict.remedy)),
-        ("risk", story.RISKS.get(verdict.risk or "", verdict.risk)),
+        ("risk", story.risk_phrase(verdict)),
         ("undo", prose(verdict.restore)),
         ("symptom of", ", ".join(verdict.causes)),
         ("evidence", _evidence(verdict)),

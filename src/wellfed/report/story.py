@@ -65,6 +65,12 @@ RISKS: dict[str, str] = {
     "reboot": "reboot: takes a reboot or firmware",
     "unsafe": "unsafe: can lose work, isolation or the connection",
 }
+CODE_RISKS: dict[str, str] = {
+    "safe": "safe: a change of your program; nothing on the host changes",
+    "restart": "restart: the job or a service must restart",
+}
+"""What `RISKS` says, where the cure is a change of the user's own program: findings of a trace."""
+LIMITS = {"gpu-bound": "the GPU's own work"}
 FOLDED_REASONS = ("not-applicable", "intent")
 
 
@@ -120,7 +126,13 @@ def step_story(rank: RankTrace, *, small: float = SMALL_SHARE) -> StepStory | No
         step = rank.step_budget
         replayed = not rank.replay or "unprofiled_step_ns" in rank.replay
         cost = "profiler's cost taken off" if replayed else "as recorded: the profiler's cost is still in it"
-        basis = f"median of {words.plural(step.n, 'step')}, {cost}"
+        mean = "unprofiled_step_ns" in rank.replay
+        of = (
+            f"mean of {words.plural(step.n, 'replayed step')}"
+            if mean
+            else f"median of {words.plural(step.n, 'step')}"
+        )
+        basis = f"{of}, {cost}"
         if replayed and step.traced_span_ns and step.traced_span_ns != step.span_ns:
             basis += f" (traced: {words.duration(step.traced_span_ns)})"
         parts = _parts(step, rank.step_idle, small=small)
@@ -237,6 +249,20 @@ def counts_phrase(case: Case) -> str:
         order = sorted(severities, key=lambda name: -SEVERITY_ORDER[name])
         text += f" ({', '.join(f'{severities[name]} {name}' for name in order)})"
     return f"{text}, {counts['pass']:,} pass, {counts['not-judged']:,} not judged"
+
+
+def risk_phrase(verdict: Verdict) -> str | None:
+    """What applying the cure can do, in words; None where it is not said."""
+    if verdict.risk is None:
+        return None
+    said = {**RISKS, **CODE_RISKS} if verdict.layer == "trace" else RISKS
+    return said.get(verdict.risk, verdict.risk)
+
+
+def then_limits(verdict: Verdict) -> str | None:
+    """What the step waits for once this is cured; None where it is not known."""
+    name = verdict.gain.next if verdict.gain is not None else None
+    return words.clean(LIMITS.get(name, name)) if name else None
 
 
 class Unjudged(NamedTuple):

@@ -227,11 +227,11 @@ def _finding(verdict: Verdict, width: int) -> list[Line]:
     lines += flow(prose(verdict.message), width, first=_pad(4), rest=4)
     lines += _field("cost", words.cost_phrase(verdict.cost), width)
     gain = words.gain_phrase(verdict.gain)
-    if gain and verdict.gain is not None and verdict.gain.next:
-        gain += f"; then {words.clean(verdict.gain.next)} limits"
+    if gain and (then := story.then_limits(verdict)):
+        gain += f"; then {then} limits"
     lines += _field("gain", gain, width, style="good")
     lines += _field("remedy", verdict.remedy, width, whole=True)
-    lines += _field("risk", story.RISKS.get(verdict.risk or "", verdict.risk), width)
+    lines += _field("risk", story.risk_phrase(verdict), width)
     lines += _field("undo", verdict.restore, width, whole=True)
     if verdict.causes:
         lines += _field("cause", "a symptom of " + ", ".join(verdict.causes), width)

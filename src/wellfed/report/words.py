@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from wellfed.model.counting import counted
 from wellfed.model.verdict import Cost, Gain
 
 ELLIPSIS = "…"
@@ -221,7 +222,7 @@ def ratio(value: float) -> str:
 
 
 def plural(count: int, noun: str, nouns: str | None = None) -> str:
-    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
+    return counted(count, noun, nouns)
 
 
 # --- what a finding costs and what its cure brings -----------------------------------------------------
@@ -246,17 +247,20 @@ def cost_phrase(cost: Cost | None) -> str | None:
 
 
 def gain_phrase(gain: Gain | None) -> str | None:
-    """`up to 3.4x (2.9 to 3.8), modelled`. A gain is a ceiling, hence `up to`; above 20x it is the time saved
-    that counts, and the phrase says that the ratio is no promise. None when there is no gain to speak of."""
+    """`3.4x (2.9 to 3.8), modelled`: the likely speed-up and its interval; `up to 3.4x` where there is no interval, a
+    ceiling then. Above 20x it is the time saved that counts, and the phrase says that the ratio is no promise. None
+    when there is no gain to speak of."""
     if gain is None:
         return None
-    saved = f"up to {number(gain.saves_ms)}{NBSP}ms/step" if gain.saves_ms is not None else None
+    known = gain.low is not None and gain.high is not None
+    ceiling = "" if known else "up to "
+    saved = f"{ceiling}{number(gain.saves_ms)}{NBSP}ms/step" if gain.saves_ms is not None else None
     if gain.speedup is None or not math.isfinite(gain.speedup):
         text = f"saves {saved}" if saved else "not known"
     elif gain.speedup > RATIO_PROMISE:
         text = (f"saves {saved}; " if saved else "") + "more than 20x, a ratio that is no promise"
     else:
-        text = f"up to {ratio(gain.speedup)}"
+        text = f"{ceiling}{ratio(gain.speedup)}"
         if gain.low is not None and gain.high is not None:
             text += f" ({ratio(gain.low)[:-1]} to {ratio(gain.high)[:-1]})"
         if gain.measured_in not in ("", "step time"):

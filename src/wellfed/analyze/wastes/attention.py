@@ -8,6 +8,7 @@ from wellfed.analyze.replay import Edit
 from wellfed.analyze.shapes import Call
 from wellfed.analyze.wastes.precision import good_ns
 from wellfed.analyze.wastes.seen import HOST_STAYS, POINTS, Seen, Waste, dearest
+from wellfed.model.counting import counted
 from wellfed.predict.roofline import FLASH, GOOD_KERNEL, attention
 
 _SOFTMAX = ("aten::_softmax", "aten::_softmax_backward_data", "aten::_safe_softmax")
@@ -98,7 +99,7 @@ def _waste(
         edits=(made[0], made[1], made[2]),
         kernel_ns=seen.total_ns(concerned) / seen.per,
         kernels=len(concerned) / seen.per,
-        text=f"attention in {len(concerned) / seen.per:.0f} kernels a step that write and read every score",
+        text=f"attention in {counted(len(concerned) / seen.per, 'kernel')} a step, with every score written to memory and read back",
         lines=dearest(seen, gains),
     )
 

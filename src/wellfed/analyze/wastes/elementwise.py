@@ -8,6 +8,7 @@ from wellfed.analyze.op_chain import NO_OP
 from wellfed.analyze.replay import Edit
 from wellfed.analyze.shapes import Call
 from wellfed.analyze.wastes.seen import POINTS, Seen, Waste, dearest
+from wellfed.model.counting import counted
 from wellfed.predict.roofline import GOOD_KERNEL, OpCost
 
 LEAST = 3
@@ -105,7 +106,7 @@ def unfused_elementwise(seen: Seen) -> list[Waste]:
             edits=(made[0], made[1], made[2]),
             kernel_ns=seen.total_ns(concerned) / seen.per,
             kernels=len(concerned) / seen.per,
-            text=f"{len(concerned) / seen.per:.0f} elementwise kernels a step, in {len(gains) / seen.per:.0f} chains",
+            text=f"{counted(len(concerned) / seen.per, 'elementwise kernel')} a step, in {counted(max(len(gains) / seen.per, 1), 'chain')}",
             lines=dearest(seen, gains),
         )
     ]

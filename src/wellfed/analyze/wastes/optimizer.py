@@ -6,6 +6,7 @@ import re
 from wellfed.analyze.op_chain import NO_OP
 from wellfed.analyze.replay import Edit
 from wellfed.analyze.wastes.seen import POINTS, Seen, Waste, dearest
+from wellfed.model.counting import counted
 from wellfed.predict.roofline import GOOD_KERNEL
 
 STREAMS = {"Adam": 7, "AdamW": 7, "Adagrad": 5, "SGD": 5}
@@ -73,7 +74,7 @@ def unfused_optimizer(seen: Seen) -> list[Waste]:
         names[event] = (
             length,
             length,
-            f"{kind}: {op}, {len(events) / seen.per:.0f} kernels in all",
+            f"{kind}: {op}, {counted(len(events) / seen.per, 'kernel')} in all",
         )
     return [
         Waste(
@@ -81,7 +82,7 @@ def unfused_optimizer(seen: Seen) -> list[Waste]:
             edits=(edits[0], edits[1], edits[2]),
             kernel_ns=seen.total_ns(events) / seen.per,
             kernels=len(events) / seen.per,
-            text=f"{kind} updates {tensors:.0f} tensors by {len(events) / seen.per:.0f} kernels a step",
+            text=f"{kind} updates {counted(tensors, 'tensor')} by {counted(len(events) / seen.per, 'kernel')} a step",
             lines=dearest(seen, names),
         )
     ]

@@ -8,6 +8,7 @@ from wellfed.check.manual import rule
 from wellfed.check.trace.verdicts import HIDDEN_SHARE, ms_text, severity_of, unjudged
 from wellfed.model import Cost, Evidence, Gain, Verdict
 from wellfed.model.base import replace
+from wellfed.model.counting import counted
 from wellfed.model.verdict import Alternative
 from wellfed.predict.compose import speedup
 
@@ -54,7 +55,7 @@ def judge_comm(study: Study) -> Verdict | None:
     evidence = [
         Evidence(
             source=study.rank.source,
-            at=f"{row['count']} kernels",
+            at=counted(row["count"], "kernel"),
             text=f"{row['name'][:80]}: {row['total_ns'] / 1e6:.1f} ms in the trace",
         )
         for row in study.rank.comm[:3]

@@ -8,6 +8,7 @@ from wellfed.analyze.stacks import outside_torch, short
 from wellfed.check.manual import Manual, rule
 from wellfed.model import Evidence, Gain, Verdict
 from wellfed.model.base import replace
+from wellfed.model.counting import counted
 from wellfed.model.flight import Collective
 
 MAX_SHOWN = 8
@@ -147,7 +148,7 @@ def _finding(hang: Hang, one: Stuck, message: str, severity: str, late: Sequence
     timed_out = sum(1 for at in one.at if at.call is not None and at.call.retired and at.state == "waiting")
     lines = tuple(_line(hang, at) for at in shown)
     if timed_out:
-        lines += (Evidence(source="all dumps", text=f"timed out on {timed_out} ranks"),)
+        lines += (Evidence(source="all dumps", text=f"timed out on {counted(timed_out, 'rank')}"),)
     return Verdict(
         code="",
         name="",

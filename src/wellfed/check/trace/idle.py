@@ -7,6 +7,7 @@ from wellfed.check.manual import rule
 from wellfed.check.trace.verdicts import cure_finding, gain_of, idle_finding, unpredicted
 from wellfed.model import Verdict
 from wellfed.model.base import replace
+from wellfed.model.counting import counted
 from wellfed.model.verdict import Alternative
 
 Rule = Callable[[Study], Verdict | None]
@@ -72,7 +73,11 @@ def judge_dispatch(study: Study) -> Verdict | None:
 
     Sources. measured: four eager loops and the same captured (docs/validation/trace.md)
     """
-    launches = f", {study.launches_per_step:.0f} launches a step" if study.launches_per_step else ""
+    launches = (
+        f", {counted(study.launches_per_step, 'launch', 'launches')} a step"
+        if study.launches_per_step
+        else ""
+    )
     kernel = f", median kernel {study.median_kernel_ns / 1e3:.1f} us" if study.median_kernel_ns else ""
     return idle_finding(
         study,

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from wellfed.check.manual import Manual, rule
 from wellfed.model import Evidence, Gain, Verdict
 from wellfed.model.base import replace
+from wellfed.model.counting import counted
 from wellfed.model.held import Holder, MemoryHeld, OutOfMemory
 from wellfed.model.verdict import worth
 
@@ -89,7 +90,9 @@ def judge_oom(memory: MemoryHeld) -> Verdict:
             "no history: call `torch.cuda.memory._record_memory_history(max_entries=100_000)` before the part to look at"
         )
     if not memory.ooms:
-        return _pass(f"no out-of-memory error among {memory.events:,} events{_over(memory.window_s)}")
+        return _pass(
+            f"no out-of-memory error among {counted(memory.events, 'event')}{_over(memory.window_s)}"
+        )
     # several errors are usually one request tried again: the last one that a cause is known for speaks
     oom = next((o for o in reversed(memory.ooms) if o.cause != "unknown"), memory.ooms[-1])
     cause, remedy = _explained(oom, memory)
@@ -227,7 +230,7 @@ def judge_churn(memory: MemoryHeld) -> Verdict:
         verdict="finding",
         severity="info",
         message=f"{memory.taken_again} segments ({size(memory.taken_again_bytes or 0)}) were taken from the driver after {memory.given_back} had been given back{_over(memory.window_s)}",
-        evidence=(Evidence(source=memory.source, at=f"{memory.events:,} events"),),
+        evidence=(Evidence(source=memory.source, at=counted(memory.events, "event")),),
         gain=_NO_TIME,
         remedy="no `empty_cache()` in the loop",
         risk="safe",

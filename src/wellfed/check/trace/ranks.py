@@ -17,6 +17,7 @@ from wellfed.check.trace.verdicts import (
 )
 from wellfed.model import Cost, Evidence, Gain, RankTrace, Verdict
 from wellfed.model.base import replace
+from wellfed.model.counting import counted
 from wellfed.model.ranks import Limit, RanksStudy, RankStraggler
 from wellfed.model.verdict import Alternative
 from wellfed.predict.compose import share
@@ -160,15 +161,15 @@ def _straggler_evidence(
         ),
         Evidence(
             source="all ranks",
-            at=f"{len(study.steps)} steps",
-            text=f"most of the waiting is for rank {slow.rank} in {len(found_steps)} of {len(study.steps)} steps",
+            at=counted(len(study.steps), "step"),
+            text=f"most of the waiting is for rank {slow.rank} in {len(found_steps)} of {counted(len(study.steps), 'step')}",
         ),
     ]
     worst = max((c.residual_ns for c in study.clocks), default=0.0)
     rows.append(
         Evidence(
             source="clocks",
-            at=f"{len(study.clocks)} ranks",
+            at=counted(len(study.clocks), "rank"),
             text=f"brought into line by the collectives' ends; typically {worst / 1e3:.1f} us or less are left",
         )
     )
@@ -241,7 +242,7 @@ def judge_imbalance(ranks: RanksFound) -> Verdict | None:
         evidence=(
             Evidence(
                 source="all ranks",
-                at=f"{len(study.steps)} steps",
+                at=counted(len(study.steps), "step"),
                 text=f"caused most of the waiting: {named}" if named else "no steps are told",
             ),
         ),
@@ -297,7 +298,7 @@ def judge_links(ranks: RanksFound) -> Verdict | None:
         evidence=tuple(
             Evidence(
                 source="all ranks",
-                at=f"{r.calls} calls of {r.size:,} bytes",
+                at=f"{counted(r.calls, 'call')} of {r.size:,} bytes",
                 text=f"{r.op}/{r.ranks}: {r.median_ns / 1e3:.0f} us, expected {(r.expected_ns or 0) / 1e3:.0f} us at most; busbw {(r.bus_bytes_s or 0) / 1e9:.1f} GB/s",
             )
             for r in rows
@@ -412,7 +413,7 @@ def judge_bubble(ranks: RanksFound) -> Verdict | None:
     return bubble(
         part,
         found=ranks,
-        text=f"{len(those)} ranks wait for a sender {part:.0%} of the time",
+        text=f"{counted(len(those), 'rank')} wait{'s' if len(those) == 1 else ''} for a sender {part:.0%} of the time",
         of=[w.rank for w in those],
     )
 
@@ -514,5 +515,5 @@ def judge_unmatched(ranks: RanksFound) -> Verdict | None:
     reasons = Counter({r.reason: 0 for r in study.refused})
     for r in study.refused:
         reasons[r.reason] += r.calls
-    why = "; ".join(f"{n:,} calls: {reason}" for reason, n in reasons.most_common(3))
+    why = "; ".join(f"{counted(n, 'call')}: {reason}" for reason, n in reasons.most_common(3))
     return unjudged("no-fact", f"{lost:,} of {study.calls:,} collectives are not matched ({why})")

@@ -9,6 +9,7 @@ from wellfed.check.trace.ranks import bubble, judge_bubble, judge_straggler
 from wellfed.check.trace.verdicts import HIDDEN_SHARE, MODEL_ERROR, severity_of, unjudged
 from wellfed.model import Cost, Evidence, Gain, Verdict
 from wellfed.model.base import replace
+from wellfed.model.counting import counted
 from wellfed.model.ranks import Stragglers
 from wellfed.predict.compose import share
 
@@ -49,7 +50,7 @@ def _named(page: Manual, verdict: Verdict, found: Stragglers, price: float | Non
 
 
 def _straggler(found: Stragglers, source: str) -> Verdict:
-    shape = f"{found.replicas} replicas of {found.stages} stages, {found.steps} steps"
+    shape = f"{counted(found.replicas, 'replica')} of {counted(found.stages, 'stage')}, {counted(found.steps, 'step')}"
     if not found.straggling:
         said = f"equal workers would be {found.slowdown:.3f} times as fast ({shape})"
         return Verdict(code="", name="", verdict="pass", message=said, where={"file": source})

@@ -338,7 +338,7 @@ def _cited(study: Study, rows: list[OpRoof]) -> tuple[Evidence, ...]:
     return tuple(
         Evidence(
             source=study.rank.source,
-            at=f"{row.calls:g} calls a step",
+            at=f"{row.calls:g} call{'' if row.calls == 1 else 's'} a step",
             text=f"{row.op} {row.shapes} {row.precision or ''}: {row.kernel_ns / 1e6:.2f} ms, {row.achieved_flops_per_s / 1e12:.1f} TFLOP/s, {row.achieved_bytes_per_s / 1e9:.0f} GB/s, {row.of_roof_pct or 0:.0f} % of the roof ({row.bound})"[
                 :200
             ],
