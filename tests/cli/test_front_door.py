@@ -71,6 +71,12 @@ def test_a_wrong_option_points_to_the_help_of_its_verb(run_cli, verb: Install) -
     assert result.err.startswith("error: ") and result.err.endswith("hint: wellfed try --help\n")
 
 
+def test_so_does_an_option_without_its_value(run_cli) -> None:
+    result = run_cli("inspect", "--host")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.endswith("hint: wellfed inspect --help\n")
+
+
 def test_an_error_for_the_user_is_a_message_and_a_hint(run_cli, verb: Install) -> None:
     def fail() -> None:
         raise WellfedError("x.json: not a trace", hint="wellfed trace --help")

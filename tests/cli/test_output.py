@@ -149,6 +149,8 @@ def test_a_plain_value_is_redacted_unless_public(run_cli) -> None:
 
 def test_a_plain_value_has_no_page(run_cli) -> None:
     result = run_cli("row", "-o", "x.html")
+    assert result.code == 2 and "no format for suffix '.html'; known: .json .txt" in result.err
+    result = run_cli("inspect", "cpu", "-o", "x.html")  # its page is of the whole machine
     assert result.code == 2 and "writes .json and .txt, not x.html" in result.err
 
 
@@ -239,3 +241,20 @@ def test_a_verb_without_a_case_offers_no_case(run_cli, verb: str) -> None:
     result = run_cli(verb, "cpu07", "--save", "x.case")
     assert result.code == 2 and "--save" in result.err
     assert "Also write FILE, by suffix: .json .txt;" in " ".join(run_cli(verb, "--help").out.split())
+
+
+@pytest.mark.parametrize(
+    ("args", "known"),
+    [
+        (("trace", "t.json", "-o", "x.pdf"), ".json .md .html .txt .case .perfetto.json.gz"),
+        (("compare", "a.case", "b.case", "-o", "x.case"), ".json .md .html .txt"),
+        (("catalog", "-o", "x.html"), ".json .txt"),
+    ],
+)
+def test_a_suffix_that_the_verb_cannot_write_is_told_with_those_that_it_can(
+    run_cli, tmp_path: Path, args: tuple[str, ...], known: str
+) -> None:
+    result = run_cli(*args)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.splitlines()[0].endswith(f"; known: {known}")
+    assert list(tmp_path.iterdir()) == []

@@ -73,7 +73,7 @@ def output_options(*formats: str, save: bool = True, perfetto: bool = False) -> 
             )
             check_targets([*output.files, *([output.save] if output.save else [])])
             for path in output.files:
-                if file_format(path) == "perfetto" and not perfetto:
+                if file_format(path, suffixes) == "perfetto" and not perfetto:
                     raise click.UsageError(f"{path}: only `wellfed trace` writes events for Perfetto")
             if output.save and output.save.suffix.lower() in (".json", ".md", ".html", ".txt"):
                 raise click.UsageError(f"--save writes a case; for {output.save.name} use -o")
@@ -218,16 +218,15 @@ def colour() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def file_format(path: Path) -> str:
-    """The format that the suffix of `path` asks for. Raises a usage error for others."""
+def file_format(path: Path, known: str = " ".join(SUFFIXES)) -> str:
+    """The format that the suffix of `path` asks for. Raises a usage error for others, which names the `known` ones."""
     for suffix, shape in LONG_SUFFIXES.items():
         if path.name.lower().endswith(suffix):
             return shape
-    try:
-        return SUFFIXES[path.suffix.lower()]
-    except KeyError:
-        known = " ".join(SUFFIXES)
-        raise click.UsageError(f"{path}: no format for suffix {path.suffix!r}; known: {known}") from None
+    suffix = path.suffix.lower()
+    if suffix not in known.split() or suffix not in SUFFIXES:
+        raise click.UsageError(f"{path}: no format for suffix {path.suffix!r}; known: {known}")
+    return SUFFIXES[suffix]
 
 
 def _targets(output: Output) -> list[tuple[Path, str]]:

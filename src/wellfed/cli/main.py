@@ -78,7 +78,7 @@ def run(argv: Sequence[str] | None = None) -> int:
         click.echo("interrupted", err=True)
         return INTERRUPTED
     except click.ClickException as error:
-        return _usage(error)
+        return _usage(error, given)
     except Exception as error:  # noqa: BLE001 - the one place where a crash becomes a sentence
         return _failure(error)
     return code if isinstance(code, int) else 0
@@ -103,14 +103,16 @@ def _fill_streams() -> None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123 - for good
 
 
-def _usage(error: "click.ClickException") -> int:
+def _usage(error: "click.ClickException", given: Sequence[str]) -> int:
     import click
 
     ctx = getattr(error, "ctx", None)
     if ctx is not None and type(error).__name__ == "NoArgsIsHelpError":
         click.echo(ctx.get_help(), err=True)
         return USAGE
-    command = ctx.command_path if ctx is not None else "wellfed"
+    # an option without its value is told without a context
+    verb = f" {given[0]}" if given and given[0] in VERBS else ""
+    command = ctx.command_path if ctx is not None else f"wellfed{verb}"
     _complain(error.format_message(), f"{command} --help")
     return USAGE
 
