@@ -34,7 +34,7 @@ MARK_BYTES = 4096
     metavar="MS",
     help="Time of a step without the profiler, if you know it.",
 )
-@click.option("--interactive", is_flag=True, help="Pages can be hovered and zoomed (0.9 MB more).")
+@click.option("--interactive", is_flag=True, help="Pages can be hovered and zoomed (about 1 MB more).")
 @click.option("--no-report", is_flag=True, help="Do not write report.html and wellfed.case.")
 @fail_on_option("never")
 @output_options("text", "json", "md", "html")

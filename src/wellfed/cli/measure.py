@@ -8,7 +8,7 @@ from wellfed.cli.common import Output, emit, note, output_options
 from wellfed.cli.progress import progress
 
 
-@click.command("measure", epilog="Example: wellfed measure --quick --dir /data")
+@click.command("measure", epilog="Example: wellfed measure --dir /data")
 @click.option(
     "--quick", is_flag=True, help="Seconds, without a GPU; the only tier so far, so also the default."
 )
