@@ -141,6 +141,11 @@ def test_a_code_may_be_written_as_people_write_it(run_cli, box: Path, code: str)
     assert run_cli("explain", code, "--host", box).out.startswith("MEM10 ")
 
 
+@pytest.mark.parametrize(("name", "code"), [("overcommit-forbidden", "MEM10"), ("Data-Wait", "T110")])
+def test_the_name_beside_a_code_is_as_good(run_cli, box: Path, name: str, code: str) -> None:
+    assert run_cli("explain", name, "--host", box).out.startswith(f"{code} {name.lower()}\n")
+
+
 def test_explain_as_json_is_redacted(run_cli, box: Path) -> None:
     run_cli("explain", "MEM10", "--host", box, "-o", "page.json", "-o", "page.txt")
     page = json.loads(Path("page.json").read_text())
