@@ -60,6 +60,15 @@ def test_the_ill_is_named_first_and_its_cure_foretold(name: str) -> None:
     assert top.evidence and top.remedy and top.verify and top.cost and top.cost.unit == "ms/step"
 
 
+def test_all_cured_is_worth_no_less_than_one_cure() -> None:
+    case = api.trace(TRACES / "two_ills.json.gz")
+    both = rules.together(case)
+    assert both is not None
+    for verdict in findings(case, "warning"):
+        assert verdict.gain is not None and verdict.gain.low is not None and verdict.gain.high is not None
+        assert both[0] >= verdict.gain.low and both[1] >= verdict.gain.high
+
+
 def test_of_all_kept_loops_most_are_judged_right() -> None:
     """Top cause in nine of ten, the measured speed-up inside in eight of ten (widened by what the free loop itself
     drifted): what is asked of unseen loops must hold for those that are kept."""

@@ -67,6 +67,17 @@ def test_bf16_products_are_left_alone(tmp_path: Path, shapes: bool, gpu: str) ->
     assert found(study(tmp_path, [product("bf16", 0.3)] * 10, shapes=shapes, gpu=gpu)) == []
 
 
+@pytest.mark.parametrize(
+    ("gpu", "to", "other"),
+    [("Tesla V100-SXM2-32GB", "float16", "bfloat16"), ("NVIDIA A100-SXM4-80GB", "bfloat16", "torch.float16")],
+)
+def test_the_cure_is_a_precision_that_the_gpu_has(tmp_path: Path, gpu: str, to: str, other: str) -> None:
+    found = verdict(study(tmp_path, [product("fp32", 0.1)] * 10, gpu=gpu), "slow-precision")
+    said = f"{found.message} {found.remedy}"
+    assert f"torch.{to}" in said and other not in said
+    assert ("in bf16" in said) == (to == "bfloat16") and ("GradScaler" in said) == (to == "float16")
+
+
 def test_a_gpu_nobody_knows_is_not_judged(tmp_path: Path) -> None:
     case = study(tmp_path, [product("fp32", 0.7)] * 10, gpu="Nobody's GPU")
     assert verdict(case, "slow-precision").verdict == "not-judged"

@@ -21,7 +21,7 @@ def headline(case: Case) -> Headline:
         return Headline(text=f"{_nothing_found(case)}{caveat}")
     cost = first.cost
     return Headline(
-        text=f"{first.message or first.name}{_promise(first)}{_all_cured(case)}{caveat}",
+        text=f"{first.message or first.name}{_promise(first)}{_all_cured(case, first)}{caveat}",
         value=cost.value if cost else None,
         unit=cost.unit if cost else None,
         next_command=first.verify or f"wellfed explain {first.code}",
@@ -84,6 +84,10 @@ def _unexplained(rank: RankTrace, *, alone: bool) -> str:
     )
 
 
+PROMISED = 20.0
+"""Above this a ratio is no promise (DESIGN): then the time is said."""
+
+
 def _first_finding(case: Case, *, from_trace: bool) -> Verdict | None:
     """The first finding above `info`, of the trace (codes T...) or of the machine."""
     for verdict in case.verdicts:
@@ -97,14 +101,21 @@ def _promise(verdict: Verdict) -> str:
     gain = verdict.gain
     if gain is None or gain.low is None or gain.high is None:
         return ""
+    if (gain.speedup or 0.0) > PROMISED and gain.saves_ms:
+        return f"; cured, a step takes {gain.saves_ms:.3g} ms less ({gain.basis})"
     return f"; cured, a step is {gain.low:.3g} to {gain.high:.3g} times as fast ({gain.basis})"
 
 
-def _all_cured(case: Case) -> str:
-    """What the findings of the trace are worth together, when there are several."""
+def _all_cured(case: Case, first: Verdict) -> str:
+    """What the findings of the trace are worth together, when there are several: never less than the first alone,
+    which may be of all ranks while these are of one."""
     if not case.ranks:
         return ""
     from wellfed.check.trace import together
 
-    both = together(case)
-    return f"; every finding cured, {both[0]:.2g} to {both[1]:.2g} times" if both else ""
+    both, alone = together(case), first.gain
+    if both is None or alone is None or (alone.low or 1.0) > both[0] or (alone.high or 1.0) > both[1]:
+        return ""
+    if both[1] > PROMISED:
+        return ""
+    return f"; every finding cured, {both[0]:.3g} to {both[1]:.3g} times"

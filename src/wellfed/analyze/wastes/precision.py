@@ -78,6 +78,7 @@ def slow_precision(seen: Seen) -> list[Waste]:
             text=f"matrix products in {' and '.join(kinds)}",
             lines=dearest(seen, gains),
             others=others,
+            to=to,
         )
     ]
 

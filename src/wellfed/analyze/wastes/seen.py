@@ -43,6 +43,8 @@ class Waste:
     lines: tuple[tuple[int, str], ...] = ()
     """(ns of the timeline, text), the dearest first."""
     others: dict[str, tuple[Edit, Edit, Edit]] = field(default_factory=dict)
+    to: str = ""
+    """The precision that the cure goes to, where it is one."""
 
 
 class Seen:

@@ -99,8 +99,9 @@ def _all() -> tuple[tuple[Manual, Any], ...]:
 
 def together(case: Case) -> tuple[float, float] | None:
     """What curing every finding above info of the worst rank is worth, as (low, high) speed-ups of its step.
-    Savings overlap in ways that only a joint cure shows: at least the best alone, at most the sum, and never
-    below the time the device computes. None with fewer than two such findings."""
+    Savings overlap in ways that only a joint cure shows: at least the best alone (by the low end of its own
+    interval), at most the sum, and never below the time the device computes. None with fewer than two such
+    findings."""
     mine = [
         v
         for v in case.rank_verdicts or case.verdicts
@@ -116,4 +117,6 @@ def together(case: Case) -> tuple[float, float] | None:
     step_ms = rank.step_budget.span_ns / 1e6
     saved = [v.gain.saves_ms for v in mine if v.gain is not None and v.gain.saves_ms]
     floor = rank.step_budget.compute_ns / 1e6
-    return compose(step_ms, [min(s, step_ms) for s in saved], floor=floor, disjoint=False)
+    _, most = compose(step_ms, [min(s, step_ms) for s in saved], floor=floor, disjoint=False)
+    gains = [v.gain for v in mine if v.gain is not None]
+    return max(gain.low or 1.0 for gain in gains), max(most, *(gain.high or 1.0 for gain in gains))

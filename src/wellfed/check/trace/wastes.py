@@ -15,6 +15,12 @@ OPPORTUNITY = 1.5
 BUSY = 0.8
 """A device that works less of its step than this is not busy: then what keeps the host at work is a fault."""
 FAR_BELOW_PCT = 50.0
+AUTOCAST = {
+    "bf16": 'torch.autocast("cuda", torch.bfloat16) around forward and loss; compare the loss of a short run',
+    "fp16": 'torch.autocast("cuda", torch.float16) around forward and loss, torch.amp.GradScaler around the backward'
+    " pass; compare the loss of a short run",
+}
+"""The remedy by the precision that the GPU's matrix units take: those before Ampere have no bf16."""
 
 
 def _waste(study: Study, name: str, *, says: str, fine: str, remedy: str) -> Verdict | None:
@@ -105,12 +111,14 @@ def judge_precision(study: Study) -> Verdict | None:
 
     Sources. PyTorch documentation of autocast and of tf32 on Ampere; measured: loops in fp32 and tf32 and the same in bf16 (docs/validation/wastes.md)
     """
+    waste = study.wastes.get("slow-precision")
+    to = waste.to if waste is not None else "bf16"
     return _waste(
         study,
         "slow-precision",
-        says="in bf16 a step would take less by",
+        says=f"in {to} a step would take less by",
         fine="products run in the fast precision, or take next to no time",
-        remedy='torch.autocast("cuda", torch.bfloat16) around forward and loss; compare the loss of a short run',
+        remedy=AUTOCAST[to],
     )
 
 
