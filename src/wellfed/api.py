@@ -443,6 +443,8 @@ def _case_of(path: PathLike, price: float | None) -> Case:
 def _is_case(path: Path) -> bool:
     """Whether a file begins as a case or a JSON result does; a trace of PyTorch begins with `schemaVersion`."""
     try:
+        if not path.is_file():  # a pipe would be waited for, and what is read of it is gone
+            return False
         with path.open("rb") as file:
             head = file.read(256)
             if head[:2] == b"\x1f\x8b":

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 from wellfed.ingest import cache
-from wellfed.ingest.source import Source
+from wellfed.ingest.source import Source, is_folder, readable_size
 from wellfed.model import WellfedError
 from wellfed.model.timeline import Timeline
 
@@ -29,25 +29,44 @@ __all__ = ["find_traces", "read_file", "read_timeline", "read_timelines"]
 def find_traces(paths: Sequence[str | os.PathLike[str]]) -> list[Path]:
     """The trace files that paths, folders and globs name, in order and once each. Raises WellfedError for a
     path that is not there and for a folder without a trace."""
-    found: dict[Path, None] = {}
+    found: dict[tuple[int, int] | Path, Path] = {}
     for given in paths:
+        if not os.fspath(given):
+            raise WellfedError("a trace without a name", hint="name the trace files")
         path = Path(given)
-        if any(c in str(given) for c in "*?[") and not path.exists():
-            hits = sorted(
-                Path(path.anchor or ".").glob(str(path.relative_to(path.anchor) if path.anchor else path))
-            )
-        elif path.is_dir():
-            hits = _once(sorted(p for p in path.rglob("*") if p.name.endswith(SUFFIXES) and p.is_file()))
-        else:
-            hits = [path]
+        hits = _named(path)
         if not hits:
             raise WellfedError(
                 f"no trace (*.json, .json.gz, .json.zst, .sqlite) in {path}", hint="name the trace files"
             )
-        found.update(dict.fromkeys(hits))
+        for hit in hits:
+            found.setdefault(_identity(hit), hit)
         if len(found) > MAX_FILES:
             raise WellfedError(f"more than {MAX_FILES} files under {path}", hint="name fewer, or use --rank")
-    return list(found)
+    return list(found.values())
+
+
+def _named(path: Path) -> list[Path]:
+    """The files that one path, folder or glob names."""
+    if is_folder(path):
+        return _once(sorted(p for p in path.rglob("*") if p.name.endswith(SUFFIXES) and p.is_file()))
+    try:
+        if not any(c in str(path) for c in "*?[") or path.exists():
+            return [path]
+        return sorted(
+            Path(path.anchor or ".").glob(str(path.relative_to(path.anchor) if path.anchor else path))
+        )
+    except (OSError, ValueError):  # no name and no pattern: whoever reads it says why
+        return [path]
+
+
+def _identity(path: Path) -> tuple[int, int] | Path:
+    """The same for all names of one file, so that a link to it is no second rank."""
+    try:
+        facts = path.stat()
+    except (OSError, ValueError):
+        return path
+    return facts.st_dev, facts.st_ino
 
 
 def _once(paths: list[Path]) -> list[Path]:
@@ -65,7 +84,7 @@ def _once(paths: list[Path]) -> list[Path]:
 def read_file(path: Path) -> list[Timeline]:
     """The timelines of one file, by what is in it: one, or one for each rank that the file holds. Raises
     WellfedError when nothing in it can be read."""
-    _openable(path)
+    readable_size(path)
     kept = cache.load(path)
     if kept is None:
         kept = _read_by_kind(path)
@@ -122,15 +141,3 @@ def _readers() -> list[ModuleType]:
     names = sorted((m.name for m in pkgutil.iter_modules(__path__)), key=lambda name: (name == LAST, name))
     modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
     return [module for module in modules if hasattr(module, "matches") and hasattr(module, "read")]
-
-
-def _openable(path: Path) -> None:
-    try:
-        if path.is_dir():
-            raise WellfedError(f"{path} is a folder", hint="name the trace files in it")
-        with path.open("rb"):
-            return
-    except FileNotFoundError as error:
-        raise WellfedError(f"no such file: {path}", hint="ls -l " + str(path.parent)) from error
-    except OSError as error:
-        raise WellfedError(f"can't read {path}: {error.strerror}", hint=f"ls -l {path}") from error

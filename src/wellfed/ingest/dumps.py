@@ -15,7 +15,7 @@ import msgspec
 from wellfed.ingest import SUFFIXES, find_traces, pickles
 from wellfed.ingest.flight import is_flight, read_flight
 from wellfed.ingest.memory import is_memory, read_memory
-from wellfed.ingest.source import Source
+from wellfed.ingest.source import Source, is_folder
 from wellfed.model import WellfedError
 from wellfed.model.flight import FlightDump
 from wellfed.model.memory import MemorySnapshot
@@ -132,13 +132,11 @@ def _is_dump(path: Path) -> bool:
 def _files(given: PathLike) -> list[Path]:
     """The files to look into; of a folder, those whose names dumps have."""
     path = Path(given)
-    if path.is_dir():
+    if is_folder(path) and os.fspath(given):
         return sorted(p for p in path.rglob("*") if _may_be(p.name) and p.is_file())
-    if path.is_file():
-        return [path]
     try:
-        return [p for p in find_traces([given]) if p.is_file()]
-    except WellfedError:
+        return [path] if path.is_file() else [p for p in find_traces([given]) if p.is_file()]
+    except (OSError, WellfedError):
         return []
 
 

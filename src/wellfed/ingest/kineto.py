@@ -58,6 +58,12 @@ def _read(source: Source) -> Timeline:
             "truncated-file", f"the last event, at byte {text.cut_at}, is cut", "the end of the trace"
         )
         columns.lost_at.append(text.cut_at)
+    elif text.found_array and not text.closed and not source.damage:
+        columns.warn(
+            "truncated-file",
+            f"the list of events does not end: the file is cut at byte {text.saw_bytes}",
+            "the end of the trace",
+        )
     if not columns.seen_events and not text.found_array:
         raise WellfedError(
             f"{source.path.name} is not a profiler trace: no `traceEvents` in it",
@@ -95,6 +101,7 @@ class _Around:
         self.saw_bytes = 0
         self.found_array = False
         self.cut_at: int | None = None
+        self.closed = False
 
     def read(self, pieces: Iterator[memoryview], columns: Columns) -> None:
         """All events of the text into the columns."""
@@ -121,6 +128,7 @@ class _Around:
             used, closed, carry = _take(carry, piece, offset, columns)
             offset += used
             if closed:
+                self.closed = True
                 self.tail = _bounded(carry, pieces)
                 self.saw_bytes += len(self.tail) - len(carry)
                 return
@@ -135,6 +143,7 @@ class _Around:
             self.header, carry, offset = carry[:begin], carry[begin:], begin
         if self.found_array:
             used, closed, rest = _take(carry, memoryview(b""), offset, columns)
+            self.closed = closed
             if closed:
                 self.tail = rest
             elif rest.strip(b", \t\r\n"):

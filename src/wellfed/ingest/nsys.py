@@ -15,7 +15,7 @@ import numpy as np
 
 from wellfed.ingest.nsys_export import exported
 from wellfed.ingest.rows import Rows, distinct, rank_in, without_gc
-from wellfed.ingest.sqlite import MAGIC, Tables, as_integers, open_tables
+from wellfed.ingest.sqlite import BAD_TIME, MAGIC, NO_TIME, Tables, as_integers, as_times, open_tables
 from wellfed.model import TraceWarning, WellfedError
 from wellfed.model.base import replace
 from wellfed.model.timeline import I64, Cat, Timeline
@@ -43,6 +43,7 @@ _OVERHEAD_OF_CUDA = (2, 6, 7, 8)
 """Costs that CUDA has without a profiler too: what the host does, not what recording costs."""
 _RANGES = (59, 60, 70, 71)
 """eventType of NVTX ranges: push/pop and start/end, of the program and imported."""
+_TIMES = ("start", "end")
 _VERSION = re.compile(r"_v\d+$")
 _EMIT_NVTX = re.compile(r", (?:seq|op_id|sizes|input_op_ids) = .*", re.DOTALL)
 """What `torch.autograd.profiler.emit_nvtx` adds to an operator's name."""
@@ -154,7 +155,7 @@ class _Export:
         table = self.tables.find(name)
         if table is None:
             return {}
-        found = self.tables.integers(table, list(columns))
+        found = self.tables.integers(table, list(columns), times=_TIMES)
         absent = [c for c in columns if c not in found]
         if absent:
             lost = [c for c in need if c in absent]
@@ -166,8 +167,22 @@ class _Export:
             )
             if lost:
                 return {}
+        found = self._timed(table, found)
         n = len(next(iter(found.values())))
         return {**{c: np.full(n, -1, np.int64) for c in absent}, **found} if n else {}
+
+    def _timed(self, table: str, found: dict[str, I64]) -> dict[str, I64]:
+        """The rows whose times are numbers; one without an end never ended."""
+        if not {"start", "end"} <= set(found):
+            return found
+        start, end = found["start"], found["end"]
+        bad = (start <= BAD_TIME) | (end == BAD_TIME)
+        if bad.any():
+            count = int(bad.sum())
+            told = f"{count} rows of {table} without a readable time, dropped"
+            self.rows.warn("no-time", told, "busy and idle time", count)
+        found = {**found, "end": np.where(end == NO_TIME, np.maximum(start, BAD_TIME) - 1, end)}
+        return {c: v[~bad] for c, v in found.items()}
 
     def _gpu_work(self) -> None:
         common = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid")
@@ -320,11 +335,13 @@ class _Export:
         for batch in self.tables.scan(table, columns, text="text" if "text" in there else None):
             by_column = dict(zip([*columns, "text"], zip(*batch, strict=True), strict=False))
             texts = np.array(by_column.pop("text", (None,) * len(batch)), object)
-            found = {c: as_integers(v) for c, v in by_column.items()}
+            found = {c: (as_times if c in _TIMES else as_integers)(v) for c, v in by_column.items()}
             kept = np.isin(found["eventType"], _RANGES)
             absent = np.full(int(kept.sum()), -1, np.int64)
             found = {"globalTid": absent, "textId": absent, **{c: v[kept] for c, v in found.items()}}
-            self._add_ranges(found, texts[kept].tolist())
+            found["row"] = np.arange(len(absent))
+            found = self._timed(table, found)
+            self._add_ranges(found, texts[kept][found.pop("row")].tolist())
 
     def _add_ranges(self, found: dict[str, I64], texts: list[Any]) -> None:
         by_id = [i for i, t in zip(found["textId"].tolist(), texts, strict=True) if not isinstance(t, str)]
@@ -337,7 +354,6 @@ class _Export:
         named = [_range_name(t) for t in told if t]
         kept = np.array([t != "" for t in told], bool)
         found = {c: v[kept] for c, v in found.items()}
-        found["end"] = np.where(found["end"] == -1, found["start"] - 1, found["end"])  # NULL: never ended
         cat = np.array([cat for cat, _ in named], np.int64)
         self._add_host(found, cat, self.rows.names(name for _, name in named))
 

@@ -6,6 +6,7 @@ and leaves a note; a file that unpacks to far more than an event file ever does 
 
 import io
 import mmap
+import stat
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -28,7 +29,7 @@ class Source:
         self.path = path
         self.damage: str | None = None
         self.unpacked = 0
-        self.packed = _size(path)
+        self.packed = readable_size(path)
 
     def windows(self) -> Iterator[bytes]:
         with self.path.open("rb") as file:
@@ -65,6 +66,8 @@ class Source:
                 self.damage = str(error) or type(error).__name__
                 return
             if not piece:
+                if opener is _zstd_stream and _zstd_is_cut(file):
+                    self.damage = "the zstd stream ends early"
                 return
             yield piece
 
@@ -138,6 +141,38 @@ def _zstd_stream(file: io.BufferedReader) -> Any:
     return zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
 
 
+_ZSTD_CHECKSUM_BYTES = 4
+_ZSTD_SKIPPED = range(0x184D2A50, 0x184D2A60)
+
+
+def _zstd_is_cut(file: io.BufferedReader) -> bool:
+    """Whether the last frame breaks off: the unpacker takes the end of the file for the end of the stream. Walks the
+    headers of the blocks (RFC 8878, 3.1.1: three bytes, the last bit tells the last block)."""
+    import zstandard
+
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+        at, size = 0, len(view)
+        while at < size:
+            if int.from_bytes(view[at : at + 4], "little") in _ZSTD_SKIPPED:
+                at += 8 + int.from_bytes(view[at + 4 : at + 8], "little")
+                continue
+            try:
+                head = view[at : at + 18]
+                at += zstandard.frame_header_size(head)
+                ends = _ZSTD_CHECKSUM_BYTES if zstandard.get_frame_parameters(head).has_checksum else 0
+            except zstandard.ZstdError:
+                return True
+            last = False
+            while not last:
+                if at + 3 > size:
+                    return True
+                block = int.from_bytes(view[at : at + 3], "little")
+                last = bool(block & 1)
+                at += 3 + (1 if block >> 1 & 3 == 1 else block >> 3)  # a run is told by one byte
+            at += ends
+    return at > size
+
+
 def checksum(data: bytes | memoryview, start: int) -> int:
     """CRC-32 of bytes that follow others, whose sum is `start`."""
     from isal import isal_zlib
@@ -154,12 +189,26 @@ def _damage_errors() -> tuple[type[Exception], ...]:
     return errors  # type: ignore[no-any-return]
 
 
-def _size(path: Path) -> int:
+def readable_size(path: Path) -> int:
+    """Bytes of an ordinary file that may be read. Raises WellfedError for anything else: a folder; a pipe or a
+    device, which may never end, or never begin."""
     try:
-        if path.is_dir():
+        facts = path.stat()
+        if stat.S_ISDIR(facts.st_mode):
             raise WellfedError(f"{path} is a folder", hint="name the trace files in it")
-        return path.stat().st_size
+        if not stat.S_ISREG(facts.st_mode):
+            raise WellfedError(f"{path} is a pipe or a device, not a file", hint="save it as a file first")
+        with path.open("rb"):
+            return facts.st_size
     except FileNotFoundError as error:
-        raise WellfedError(f"no such file: {path}", hint="check the path") from error
-    except PermissionError as error:
-        raise WellfedError(f"no permission to read {path}", hint=f"ls -l {path}") from error
+        raise WellfedError(f"no such file: {path}", hint="ls -l " + str(path.parent)) from error
+    except OSError as error:
+        raise WellfedError(f"can't read {path}: {error.strerror}", hint=f"ls -l {path}") from error
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a path is a folder; False where that cannot be said (a name that is too long): its reader says why."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False

@@ -27,6 +27,7 @@ KEPT_BYTES = 8 << 10
 BATCH = 20_000
 IDLE_SECONDS = 20.0
 """A scan that brings no row for so long is given up: no table of an event file needs that."""
+NO_TIME, BAD_TIME = -(2**63), -(2**63) + 1
 _BROKEN = (sqlite3.Error, OverflowError, UnicodeDecodeError)
 """What a damaged file raises; the last where SQLite's own message quotes bytes that are no text."""
 _LIMITS = {
@@ -101,14 +102,14 @@ class Tables:
         except _BROKEN as error:
             self.damage[table] = (_said(error), seen)
 
-    def integers(self, table: str, columns: Sequence[str]) -> dict[str, I64]:
-        """Columns of integers; -1 where the file holds NULL or something else. Of columns that the table does
-        not have there is no entry."""
+    def integers(self, table: str, columns: Sequence[str], *, times: Sequence[str] = ()) -> dict[str, I64]:
+        """Columns of integers; -1 where the file holds NULL or something else, in those of `times` NO_TIME for NULL
+        and BAD_TIME for what is no integer. Of columns that the table does not have there is no entry."""
         there = [column for column in columns if column in self.columns(table)]
         parts: dict[str, list[I64]] = {column: [] for column in there}
         for batch in self.scan(table, there) if there else ():
             for column, values in zip(there, zip(*batch, strict=True), strict=True):
-                parts[column].append(as_integers(values))
+                parts[column].append(as_times(values) if column in times else as_integers(values))
         return {c: np.concatenate(p) if p else np.zeros(0, np.int64) for c, p in parts.items()}
 
     def texts(
@@ -195,10 +196,21 @@ def _prepared(path: Path, db: sqlite3.Connection) -> Tables:
     return Tables(path, db)
 
 
-def as_integers(values: tuple[Any, ...]) -> I64:
-    """Values of one column; -1 where one is NULL or no integer."""
-    try:
+_WHOLE = {int, type(None)}
+
+
+def as_integers(values: tuple[Any, ...], *, null: int = -1, other: int = -1) -> I64:
+    """Values of one column: `null` where one is NULL, `other` where one is no integer. SQLite keeps text and fractions
+    in a column of integers too; neither is read as a number."""
+    kinds = set(map(type, values))
+    if kinds == {int}:
         return np.fromiter(values, np.int64, len(values))
-    except (TypeError, ValueError, OverflowError):
-        whole = (v if isinstance(v, int) and -(2**63) <= v < 2**63 else -1 for v in values)
-        return np.fromiter(whole, np.int64, len(values))
+    if kinds <= _WHOLE:
+        return np.fromiter((null if v is None else v for v in values), np.int64, len(values))
+    told = (null if v is None else v if type(v) is int else other for v in values)
+    return np.fromiter(told, np.int64, len(values))
+
+
+def as_times(values: tuple[Any, ...]) -> I64:
+    """Times of one column; NO_TIME where one is NULL, BAD_TIME where one is no integer."""
+    return as_integers(values, null=NO_TIME, other=BAD_TIME)
