@@ -321,6 +321,23 @@ def check_targets(paths: Sequence[Path]) -> None:
             raise click.UsageError(f"{path}: no permission to write in {folder}")
 
 
+def keep_inputs(output: Output, given: Sequence[str | os.PathLike[str]]) -> None:
+    """Raise a usage error for an output that would replace a file that is read: a recording can't be made again."""
+    targets = [path for path in (*output.files, output.save) if path is not None and path.is_file()]
+    if not targets:
+        return
+    from wellfed.ingest import find_traces
+    from wellfed.model import WellfedError
+
+    read: list[Path] = []
+    for one in given:
+        with contextlib.suppress(WellfedError):  # the verb says what is wrong with it
+            read += [path for path in find_traces([one]) if path.is_file()]
+    for path in targets:
+        if any(path.samefile(one) for one in read):
+            raise click.UsageError(f"{path} is one of the files to read; name another file to write")
+
+
 def write_file(path: Path, data: bytes) -> None:
     """Write a file whole or not at all; see `writing`. Raises OSError."""
     with writing(path) as stream:

@@ -2,7 +2,7 @@
 
 import click
 
-from wellfed.cli.common import Output, emit_shapes, is_unicode, output_options
+from wellfed.cli.common import Output, emit_shapes, is_unicode, keep_inputs, output_options
 
 
 @click.command("compare", epilog="Example: wellfed compare before.json.gz after.json.gz -o compare.html")
@@ -22,6 +22,7 @@ def command(a: str, b: str, price: float | None, output: Output) -> None:
     from wellfed.model.comparison import Comparison
     from wellfed.model.redact import redact_tree
 
+    keep_inputs(output, (a, b))
     compared = api.compare(a, b, price=price)
 
     def render(shape: str) -> bytes:

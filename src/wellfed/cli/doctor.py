@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from wellfed.cli.common import Output, emit, fail_on_option, host_option, note, output_options
+from wellfed.cli.common import Output, emit, fail_on_option, host_option, keep_inputs, note, output_options
 from wellfed.cli.config import ignores, intent_option, read_config, tell_unused
 from wellfed.cli.progress import progress
 
@@ -58,6 +58,7 @@ def command(
     """
     from wellfed import api
 
+    keep_inputs(output, [*traces, *([host] if host else [])])
     ignore = ignores()
     with progress() as say:
         case = api.doctor(

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import click
 
-from wellfed.cli.common import Output, emit, fail_on_option, output_options
+from wellfed.cli.common import Output, emit, fail_on_option, keep_inputs, output_options
 from wellfed.cli.events import exporting
 
 
@@ -74,6 +74,7 @@ def command(
         path.name.lower().endswith((".perfetto.json", ".perfetto.json.gz")) for path in output.files
     ):
         raise click.UsageError("--ray and an export for Perfetto don't go together")
+    keep_inputs(output, paths)
     with exporting(output) as export:
         case = api.trace(
             list(paths),
