@@ -1,7 +1,7 @@
 """The one sentence on top of a case: what limits this work, and what curing it is worth."""
 
 from wellfed.model import Case, Headline, RankTrace, Verdict
-from wellfed.model.verdict import SEVERITY_ORDER
+from wellfed.model.verdict import RATIO_PROMISE, SEVERITY_ORDER
 
 MOST_UNEXPLAINED = 0.20
 """With more than this share of the time outside compute it is not said that nothing was found: a defect of that size
@@ -84,10 +84,6 @@ def _unexplained(rank: RankTrace, *, alone: bool) -> str:
     )
 
 
-PROMISED = 20.0
-"""Above this a ratio is no promise (DESIGN): then the time is said."""
-
-
 def _first_finding(case: Case, *, from_trace: bool) -> Verdict | None:
     """The first finding above `info`, of the trace (codes T...) or of the machine."""
     for verdict in case.verdicts:
@@ -101,7 +97,7 @@ def _promise(verdict: Verdict) -> str:
     gain = verdict.gain
     if gain is None or gain.low is None or gain.high is None:
         return ""
-    if (gain.speedup or 0.0) > PROMISED and gain.saves_ms:
+    if (gain.speedup or 0.0) > RATIO_PROMISE and gain.saves_ms:
         return f"; cured, a step takes {gain.saves_ms:.3g} ms less ({gain.basis})"
     return f"; cured, a step is {gain.low:.3g} to {gain.high:.3g} times as fast ({gain.basis})"
 
@@ -114,8 +110,8 @@ def _all_cured(case: Case, first: Verdict) -> str:
     from wellfed.check.trace import together
 
     both, alone = together(case), first.gain
-    if both is None or alone is None or (alone.low or 1.0) > both[0] or (alone.high or 1.0) > both[1]:
+    if both is None or alone is None or both[1] > RATIO_PROMISE:
         return ""
-    if both[1] > PROMISED:
+    if (alone.low or 1.0) > both[0] or (alone.high or 1.0) > both[1]:
         return ""
     return f"; every finding cured, {both[0]:.3g} to {both[1]:.3g} times"

@@ -8,6 +8,8 @@ from wellfed.model.change import Risk
 Severity = Literal["info", "warning", "error"]
 Basis = Literal["measured", "modelled", "literature", "none"]
 SEVERITY_ORDER: dict[str, int] = {"info": 0, "warning": 1, "error": 2}
+RATIO_PROMISE = 20.0
+"""Above this a speed-up is no promise; the time saved is (DESIGN)."""
 
 
 class Evidence(Value, frozen=True, kw_only=True):
@@ -33,7 +35,7 @@ class Cost(Value, frozen=True, kw_only=True):
 class Gain(Value, frozen=True, kw_only=True):
     """A ceiling on what the cure brings: `speedup` = old time / new time of the *unprofiled* step, within
     [`low`, `high`] at 80 %. Gains compose (`predict.compose`), they never add. `next` names what limits once
-    this is cured. Above 20x the ratio is no promise: `saves_ms` per step is. None fields: not known."""
+    this is cured. Above `RATIO_PROMISE` the ratio is no promise: `saves_ms` per step is. None fields: not known."""
 
     speedup: float | None = None
     low: float | None = None

@@ -223,10 +223,10 @@ def together_lines(case: Case) -> list[str]:
             f"waiting for each other is {words.percent(together.wait_share)} of the communication and "
             f"{words.percent(together.cost_share)} of the time; clocks agree to {words.duration(left)}"
         )
-    if together.what_if.refused is None and together.what_if.calls and together.what_if.slowdown <= 1.0:
-        lines.append("with equal ranks the run would be no faster")
-    elif together.what_if.refused is None and together.what_if.calls:
-        lines.append(f"with equal ranks the run would be {words.ratio(together.what_if.slowdown)} as fast")
+    equal = together.what_if
+    if equal.refused is None and equal.calls:
+        faster = f"{words.ratio(equal.slowdown)} as fast" if equal.slowdown > 1.0 else "no faster"
+        lines.append(f"with equal ranks the run would be {faster}")
     lines += list(together.notes[:3])
     return [words.clean(line) for line in lines]
 

@@ -12,13 +12,11 @@ from functools import lru_cache
 from typing import Any
 
 from wellfed.model.counting import counted
-from wellfed.model.verdict import Cost, Gain
+from wellfed.model.verdict import RATIO_PROMISE, Cost, Gain
 
 ELLIPSIS = "…"
 NBSP = "\u00a0"
 LONGEST_VALUE = 400
-RATIO_PROMISE = 20.0
-"""Above this speed-up the ratio says more about the fault than about the cure: show the time saved."""
 
 _UNITS = r"%|ns|us|µs|ms|s|min|h|[kKMGTP]?i?B(?:/s)?|[kMGT]?(?:FLOP|OP)/s|[kMG]?bit/s|GT/s|[kMG]?Hz|W|GPUs?"
 _NUMBER_UNIT = re.compile(rf"(?<=\d) (?=(?:{_UNITS})(?![\w/]))")

@@ -11,7 +11,7 @@ from wellfed.analyze.together import RanksFound
 from wellfed.check.manual import Manual
 from wellfed.model import Cost, Evidence, Gain, Verdict
 from wellfed.model.base import replace
-from wellfed.model.verdict import Severity
+from wellfed.model.verdict import RATIO_PROMISE, Severity
 from wellfed.predict.compose import share
 
 WARNING_SHARE, ERROR_SHARE = 0.05, 0.20
@@ -20,7 +20,6 @@ HIDDEN_SHARE = 0.02
 MODEL_ERROR = 0.15
 """What the interval is widened by on either side for the replay itself: unprofiled rounds of one loop differ
 by 3 to 20 % on the machine the model was made on, and the medians before and after recording by up to 20 %."""
-TRUST_LIMIT = 20.0
 
 
 def idle_finding(
@@ -138,9 +137,9 @@ def gain_of(cure: Cured) -> Gain:
 
 
 def beyond(gain: Gain) -> str:
-    if (gain.speedup or 0.0) <= TRUST_LIMIT:
+    if (gain.speedup or 0.0) <= RATIO_PROMISE:
         return ""
-    return f"; above {TRUST_LIMIT:.0f}x the ratio is no promise, {gain.saves_ms:.1f} ms a step is"
+    return f"; above {RATIO_PROMISE:.0f}x the ratio is no promise, {gain.saves_ms:.1f} ms a step is"
 
 
 def severity_of(part: float) -> Severity:
