@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from wellfed.model import Case, Ceiling, RankTrace, Verdict
+from wellfed.model.counting import counted
 from wellfed.report import story, words
 
 Chart = dict[str, Any]
@@ -175,7 +176,7 @@ def step_causes(case: Case) -> Chart | None:
             )  # fmt: skip
             at += ns
     spans = [row["span"] for row in rows]
-    title = f"{words.plural(len(rows), 'step')} of {words.duration(min(spans))} to {words.duration(max(spans))}, as traced"
+    title = f"{counted(len(rows), 'step')} of {words.duration(min(spans))} to {words.duration(max(spans))}, as traced"
     y = rows_axis()
     x = {"field": "start", "type": "quantitative", "title": unit, "scale": {"nice": False}}
     middle = {"field": "middle", "type": "quantitative"}

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from wellfed.model import RankTrace
 from wellfed.model.comparison import Comparison, Delta, RankComparison, StepTime, WorkDelta
+from wellfed.model.counting import counted
 from wellfed.report import html, markdown, words
 from wellfed.report.draw import Pictures
 from wellfed.report.lines import Line, Span, columns, flow, paint, prose
@@ -296,8 +297,8 @@ def _speed(one: RankComparison) -> str:
 
 def _interval(step: StepTime) -> str:
     if step.low_ns is None or step.high_ns is None:
-        return f"{words.plural(step.steps, 'step')}"
-    return f"{words.duration(step.low_ns)} to {words.duration(step.high_ns)} ({words.plural(step.steps, 'step')})"
+        return f"{counted(step.steps, 'step')}"
+    return f"{words.duration(step.low_ns)} to {words.duration(step.high_ns)} ({counted(step.steps, 'step')})"
 
 
 def _place(one: RankComparison, *, gpu: bool = True) -> str:

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from wellfed.model import Case
+from wellfed.model.counting import counted
 from wellfed.model.flight import StuckCall
 from wellfed.model.held import Holder, MemoryHeld, MemoryMoment
 from wellfed.report import words
@@ -76,9 +77,7 @@ def _holder(h: Holder) -> str:
     if h.before:
         return "there before the recording began"
     phase = f", {h.phase}" if h.phase != "other" else ""
-    return (
-        f"{words.clean(h.site or 'no line of code recorded')} ({words.plural(h.count, 'allocation')}{phase})"
-    )
+    return f"{words.clean(h.site or 'no line of code recorded')} ({counted(h.count, 'allocation')}{phase})"
 
 
 def hang_lines(case: Case) -> list[str]:
@@ -86,13 +85,13 @@ def hang_lines(case: Case) -> list[str]:
     hang = case.hang
     if hang is None:
         return []
-    said = f"{words.plural(len(hang.ranks), 'rank')} left {words.plural(hang.calls, 'recorded call')} in {words.plural(hang.groups, 'group')}"
+    said = f"{counted(len(hang.ranks), 'rank')} left {counted(hang.calls, 'recorded call')} in {counted(hang.groups, 'group')}"
     lines = [said]
     if hang.missing:
         lines.append(f"no dump of rank {words.id_ranges(hang.missing)}")
     if hang.unnamed:
         lines.append(
-            f"{words.plural(len(hang.unnamed), 'file')} whose name tells no rank: {words.clean(hang.unnamed[0])}"
+            f"{counted(len(hang.unnamed), 'file')} whose name tells no rank: {words.clean(hang.unnamed[0])}"
         )
     if hang.doubled:
         lines.append(

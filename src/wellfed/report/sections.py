@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from wellfed.model import Case, Ceiling, RankTrace, Verdict
+from wellfed.model.counting import counted
 from wellfed.report import charts, gallery, story, words
 from wellfed.report import memory as told
 from wellfed.report.draw import Pictures
@@ -114,7 +115,7 @@ def _raw(rank: RankTrace) -> Safe:
     causes = sorted(rank.idle.items(), key=lambda item: (-item[1], item[0]))
     rows += [(join(("idle: ", tag("code", name))), f"{ns:,}") for name, ns in causes if ns]
     inner = table(("part", "ns"), rows, align="lr", label="Raw budget")
-    note = f"Everything the file holds, first GPU event to last ({words.plural(rank.gpu_events, 'event')}), nothing trimmed."
+    note = f"Everything the file holds, first GPU event to last ({counted(rank.gpu_events, 'event')}), nothing trimmed."
     return details("The raw budget of the capture, in ns", tag("p", note, class_="note"), inner)
 
 
@@ -331,7 +332,7 @@ def _ceiling(c: Ceiling) -> tuple[Child, ...]:
     how = [
         c.method,
         f"size {c.size}" if c.size else "",
-        words.plural(c.threads, "thread") if c.threads else "",
+        counted(c.threads, "thread") if c.threads else "",
     ]
     how += [f"peak: {c.peak_source}" if c.peak_source else ""]
     verdict = tag("span", c.verdict, class_=f"mark {c.verdict}")

@@ -11,6 +11,7 @@ from statistics import median
 from typing import Literal, NamedTuple
 
 from wellfed.model import Case, Ceiling, Headline, Machine, RankTrace, Verdict
+from wellfed.model.counting import counted
 from wellfed.model.trace import Budget, StepBudget
 from wellfed.model.verdict import SEVERITY_ORDER, worth
 from wellfed.report import words
@@ -127,11 +128,7 @@ def step_story(rank: RankTrace, *, small: float = SMALL_SHARE) -> StepStory | No
         replayed = not rank.replay or "unprofiled_step_ns" in rank.replay
         cost = "profiler's cost taken off" if replayed else "as recorded: the profiler's cost is still in it"
         mean = "unprofiled_step_ns" in rank.replay
-        of = (
-            f"mean of {words.plural(step.n, 'replayed step')}"
-            if mean
-            else f"median of {words.plural(step.n, 'step')}"
-        )
+        of = f"mean of {counted(step.n, 'replayed step')}" if mean else f"median of {counted(step.n, 'step')}"
         basis = f"{of}, {cost}"
         if replayed and step.traced_span_ns and step.traced_span_ns != step.span_ns:
             basis += f" (traced: {words.duration(step.traced_span_ns)})"
@@ -214,7 +211,7 @@ def together_lines(case: Case) -> list[str]:
     how = {"sequence": "number", "order": "order", "end": "coinciding end"}
     by = ", ".join(f"{n:,} by {how.get(k, k)}" for k, n in together.matched_by.items())
     lines = [
-        f"{words.plural(len(together.ranks), 'rank')}: {together.matched:,} of {together.calls:,} collectives matched"
+        f"{counted(len(together.ranks), 'rank')}: {together.matched:,} of {together.calls:,} collectives matched"
         + (f" ({by})" if by else "")
     ]
     if together.matched:
@@ -246,7 +243,7 @@ def counts_phrase(case: Case) -> str:
     """`2 findings (1 error, 1 info), 41 pass, 17 not judged`."""
     counts = case.counts()
     severities = Counter(v.severity for v in case.verdicts if v.verdict == "finding")
-    text = words.plural(counts["finding"], "finding")
+    text = counted(counts["finding"], "finding")
     if severities:
         order = sorted(severities, key=lambda name: -SEVERITY_ORDER[name])
         text += f" ({', '.join(f'{severities[name]} {name}' for name in order)})"
@@ -322,7 +319,7 @@ def headline(case: Case, view: View = "doctor") -> Headline:
         return Headline(text=machine_phrase(case.machine))
     if view == "measure" and case.ceilings:
         odd = Counter(c.verdict for c in case.ceilings if c.verdict != "ok")
-        text = f"{words.plural(len(case.ceilings), 'ceiling')} measured"
+        text = f"{counted(len(case.ceilings), 'ceiling')} measured"
         return Headline(text=text + "".join(f", {n} {name}" for name, n in sorted(odd.items())))
     if view == "measure":
         return Headline(text="nothing was measured", next_command="wellfed measure --quick")
@@ -360,7 +357,7 @@ def machine_phrase(machine: Machine) -> str:
     if not bits:
         bits.append("no GPU seen")
     if machine.cpu.logical is not None:
-        bits.append(words.plural(machine.cpu.logical, "CPU"))
+        bits.append(counted(machine.cpu.logical, "CPU"))
     if machine.memory.total_bytes is not None:
         bits.append(words.size(machine.memory.total_bytes))
     if machine.kernel.release:
@@ -386,7 +383,7 @@ def machine_lines(machine: Machine) -> list[tuple[str, str]]:
         known("boost " + ("on" if cpu.boost else "off"), cpu.boost),
         f"governor {'/'.join(cpu.governors)}" if cpu.governors else None, known("under {}", cpu.hypervisor),
     )  # fmt: skip
-    add("numa", w.plural(len(machine.numa), "node") if machine.numa else None)
+    add("numa", counted(len(machine.numa), "node") if machine.numa else None)
     add(
         "memory", known("{} in all", _size(machine.memory.total_bytes)),
         known("{} available", _size(machine.memory.available_bytes)),
@@ -415,7 +412,7 @@ def machine_lines(machine: Machine) -> list[tuple[str, str]]:
 
 
 def _count(count: int | None, noun: str) -> str | None:
-    return None if count is None else words.plural(count, noun)
+    return None if count is None else counted(count, noun)
 
 
 def _size(count: int | None) -> str | None:

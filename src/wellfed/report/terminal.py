@@ -8,6 +8,7 @@ test. Colour repeats what words say and never says anything alone.
 from collections.abc import Callable, Iterable
 
 from wellfed.model import Case, Ceiling, Verdict
+from wellfed.model.counting import counted
 from wellfed.model.verdict import Alternative
 from wellfed.report import memory, story, words
 from wellfed.report.lines import Line, Span, bar, cells, columns, command, flow, paint, prose
@@ -346,7 +347,7 @@ def _ceiling(ceiling: Ceiling, width: int) -> list[Line]:
     if ceiling.size:
         facts.append(f"size {ceiling.size}")
     if ceiling.threads is not None:
-        facts.append(words.plural(ceiling.threads, "thread"))
+        facts.append(counted(ceiling.threads, "thread"))
     lines += flow(prose("; ".join(facts), "dim"), width, first=_pad(4), rest=4)
     if ceiling.why:
         lines += flow(prose(ceiling.why), width, first=_pad(4), rest=4)

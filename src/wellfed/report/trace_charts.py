@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from wellfed.model import Case, RankTrace
 from wellfed.model.comparison import RankComparison
+from wellfed.model.counting import counted
 from wellfed.report import story, words
 from wellfed.report.charts import COLOUR, LIGHT, WIDTH, Chart, chart, label_of, rows_axis, text_layers
 
@@ -133,7 +134,7 @@ def _idle_title(rows: list[dict[str, int]], causes: list[str], totals: dict[str,
     led = sum(max(row, key=lambda c: row[c]) == top for row in rows if row)
     return (
         f"{label_of(top)} is {words.percent(totals[top] / whole)} of the idle time, "
-        f"the largest cause in {led:,} of {words.plural(len(rows), 'step')}"
+        f"the largest cause in {led:,} of {counted(len(rows), 'step')}"
     )
 
 

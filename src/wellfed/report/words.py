@@ -219,10 +219,6 @@ def ratio(value: float) -> str:
     return f"{value:.2f}x" if value < 2 else f"{value:.1f}x" if value < RATIO_PROMISE else f"{value:,.0f}x"
 
 
-def plural(count: int, noun: str, nouns: str | None = None) -> str:
-    return counted(count, noun, nouns)
-
-
 # --- what a finding costs and what its cure brings -----------------------------------------------------
 
 
@@ -234,7 +230,7 @@ def cost_phrase(cost: Cost | None) -> str | None:
     if cost.value is not None:
         parts.append(f"{number(cost.value)}{NBSP}{clean(cost.unit)}".rstrip(" " + NBSP))
     if cost.usd_per_day is not None:
-        basis = plural(cost.gpus, "GPU").replace(" ", NBSP)
+        basis = counted(cost.gpus, "GPU").replace(" ", NBSP)
         if cost.price_usd_gpu_h is not None:
             basis += f" at ${cost.price_usd_gpu_h:.2f}/h"
         parts.append(f"{dollars(cost.usd_per_day)}/day ({basis})")
