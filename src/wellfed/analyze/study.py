@@ -35,6 +35,7 @@ from wellfed.analyze.tables import kernel_table, launches_per_step, op_table
 from wellfed.analyze.wastes import Seen, Waste, find_wastes, look
 from wellfed.analyze.window import whole_steps
 from wellfed.model.base import replace
+from wellfed.model.counting import counted
 from wellfed.model.timeline import Timeline
 from wellfed.model.trace import Budget, RankTrace, Step, StepBudget, TraceWarning
 
@@ -234,8 +235,8 @@ def _unfinished(count: int) -> Iterator[TraceWarning]:
         yield TraceWarning(
             code="unfinished-steps",
             count=count,
-            sample=f"the recording ended before the device had done the last {count} steps that the host launched:"
-            " they are left out; synchronise before it stops",
+            sample=f"the recording ended before the device had done the last {counted(count, 'step')} that the host launched,"
+            " left out here; synchronise before it stops",
             weakens="the raw budget's end; steps leave them out",
         )
 

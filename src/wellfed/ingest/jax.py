@@ -17,6 +17,7 @@ from wellfed.ingest.pieces import BROKEN, salvage
 from wellfed.ingest.rows import Rows, distinct, integers, join, rank_in, without_gc
 from wellfed.ingest.source import Source
 from wellfed.model import WellfedError
+from wellfed.model.counting import counted
 from wellfed.model.timeline import F64, I64, Cat, Timeline
 
 MAX_BYTES = 1 << 30
@@ -112,7 +113,7 @@ def _events(text: bytes, rows: Rows, name: str) -> list[Event]:
         )
     rows.warn(
         "lost-events",
-        f"the text is broken: {len(lost)} events could not be read"
+        f"the text is broken: {counted(len(lost), 'event')} could not be read"
         + (f", the first at byte {lost[0]}" if lost else ""),
         "all sums over events",
         max(len(lost), 1),

@@ -22,6 +22,7 @@ from wellfed.ingest.rows import rank_in, without_gc
 from wellfed.ingest.scan import scan, text_of
 from wellfed.ingest.source import Source
 from wellfed.model import WellfedError
+from wellfed.model.counting import counted
 from wellfed.model.timeline import Cat, MemoryEvents, Timeline
 
 PIECE_BYTES = 1 << 20
@@ -195,10 +196,10 @@ def _timeline(columns: Columns, path: Path, meta: dict[str, Any]) -> Timeline:
         column[key] = np.concatenate([np.zeros(0, kind), *(part.pop(key) for part in columns.parts)])
     column, base = _clean(column, columns)
     if columns.mended:
-        told = f"{columns.mended} events had broken text, the first at byte {columns.mended_at}"
+        told = f"{counted(columns.mended, 'event')} had broken text, the first at byte {columns.mended_at}"
         columns.warn("mended-events", told, "their names", columns.mended)
     if columns.lost_at:
-        told = f"{len(columns.lost_at)} events could not be read, the first at byte {min(columns.lost_at)}"
+        told = f"{counted(len(columns.lost_at), 'event')} could not be read, the first at byte {min(columns.lost_at)}"
         columns.warn("lost-events", told, "all sums over events", len(columns.lost_at))
     threads = tuple(columns.threads)
     names = tuple(columns.names)

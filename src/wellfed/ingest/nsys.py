@@ -18,6 +18,7 @@ from wellfed.ingest.rows import Rows, distinct, rank_in, without_gc
 from wellfed.ingest.sqlite import BAD_TIME, MAGIC, NO_TIME, Tables, as_integers, as_times, open_tables
 from wellfed.model import TraceWarning, WellfedError
 from wellfed.model.base import replace
+from wellfed.model.counting import counted
 from wellfed.model.timeline import I64, Cat, Timeline
 
 REPORTS = (".nsys-rep", ".qdrep", ".qdstrm")
@@ -179,7 +180,7 @@ class _Export:
         bad = (start <= BAD_TIME) | (end == BAD_TIME)
         if bad.any():
             count = int(bad.sum())
-            told = f"{count} rows of {table} without a readable time, dropped"
+            told = f"{counted(count, 'row')} of {table} without a readable time, dropped"
             self.rows.warn("no-time", told, "busy and idle time", count)
         found = {**found, "end": np.where(end == NO_TIME, np.maximum(start, BAD_TIME) - 1, end)}
         return {c: v[~bad] for c, v in found.items()}

@@ -17,6 +17,7 @@ from wellfed.ingest.pieces import BROKEN, object_end, salvage
 from wellfed.ingest.rows import Rows, distinct, integers, join, rank_in, without_gc
 from wellfed.ingest.source import Source
 from wellfed.model import WellfedError
+from wellfed.model.counting import counted
 from wellfed.model.timeline import I64, Cat, Timeline
 
 KEY = b'"rocprofiler-sdk-tool"'
@@ -420,7 +421,7 @@ def _salvaged(text: bytes, rows: Rows, name_of: str) -> Process:
         )
     rows.warn(
         "lost-events",
-        f"the text is broken: {len(lost)} records could not be read"
+        f"the text is broken: {counted(len(lost), 'record')} could not be read"
         + (f", the first at byte {lost[0]}" if lost else ""),
         "all sums over events",
         max(len(lost), 1),
