@@ -3,7 +3,7 @@
 import re
 
 from wellfed.host.door import Host
-from wellfed.host.parse import cpu_list, integer
+from wellfed.host.parse import cpu_list, cpu_mask, integer
 
 PCI_DEVICES = "/sys/bus/pci/devices"
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
@@ -45,8 +45,11 @@ def numa_node(host: Host, address: str) -> int | None:
 
 def local_cpus(host: Host, address: str) -> tuple[int, ...] | None:
     """CPUs near the PCI device; None when sysfs does not list them."""
-    text = host.read(f"{PCI_DEVICES}/{address}/local_cpulist").text
-    try:
-        return cpu_list(text) if text is not None else None
-    except ValueError:
-        return None
+    for name, parse in (("local_cpulist", cpu_list), ("local_cpus", cpu_mask)):
+        text = host.read(f"{PCI_DEVICES}/{address}/{name}").text
+        try:
+            if text is not None:
+                return parse(text)
+        except ValueError:
+            continue
+    return None

@@ -1,0 +1,1 @@
+"""Processes of the user's: put in their place, started, watched."""
