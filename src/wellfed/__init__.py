@@ -14,10 +14,22 @@ from wellfed._version import __version__
 
 TYPE_CHECKING = False  # typing is a quarter of the time of `wellfed --help`
 if TYPE_CHECKING:
-    from wellfed.api import WellfedError, check, compare, doctor, inspect, load, measure, save, trace
+    from wellfed.api import (
+        WellfedError,
+        check,
+        compare,
+        doctor,
+        inspect,
+        load,
+        measure,
+        pin_plan,
+        save,
+        trace,
+    )
 
 __all__ = [
-    "WellfedError", "__version__", "check", "compare", "doctor", "inspect", "load", "measure", "save", "trace",
+    "WellfedError", "__version__", "check", "compare", "doctor", "inspect", "load", "measure",
+    "pin_plan", "save", "trace",
 ]  # fmt: skip
 
 

@@ -32,16 +32,30 @@ from wellfed.report import notebook
 from wellfed.report.story import rank_name
 
 if TYPE_CHECKING:
+    from typing import NoReturn
+
     from wellfed.analyze import Each, Study
     from wellfed.analyze.collectives import CollectiveSeries
     from wellfed.analyze.comm_knobs import Knob
     from wellfed.ingest.workers import Executor
     from wellfed.model import RankTrace, TraceWarning
     from wellfed.model.held import MemoryHeld
+    from wellfed.model.placement import Placement
     from wellfed.model.ranks import Stragglers
     from wellfed.model.timeline import Timeline
 
-__all__ = ["WellfedError", "check", "compare", "doctor", "inspect", "load", "measure", "save", "trace"]
+__all__ = [
+    "WellfedError",
+    "check",
+    "compare",
+    "doctor",
+    "inspect",
+    "load",
+    "measure",
+    "pin_plan",
+    "save",
+    "trace",
+]
 
 notebook.install()  # Case, Budget, Verdict... show themselves in a notebook
 
@@ -503,6 +517,89 @@ def doctor(
     )
     judged = _judged("doctor", whole, (*read.verdicts, *verdicts), ignore)
     return replace(judged, headline=headline(judged))
+
+
+_PLACING = ("container", "cpu", "environment", "gpu", "network", "numa", "pci", "rdma", "topology")
+"""The readers that placing needs: a rank must not wait for the others."""
+
+
+def pin_plan(
+    host: PathLike | None = None,
+    *,
+    mode: str = "node",
+    ranks: int | None = None,
+    gpus: Sequence[str] | None = None,
+    cpus: Sequence[int] | None = None,
+    workers: int = 0,
+    memory: str | None = None,
+    alone: bool = False,
+) -> "Placement":
+    """Where the ranks of a job go on this machine, or on the recorded one in `host`: CPUs, memory policy, NICs and variables of
+    each, with reasons.
+
+    `mode` is one of `wellfed.model.placement.MODES`; `ranks` is the number of processes (one a visible GPU when None); `gpus`
+    are what they see, as CUDA_VISIBLE_DEVICES writes it (that variable when None); `cpus` replaces the affinity and cpuset
+    that were seen; `workers` is how many loaders each rank starts; `memory` is `preferred`, `bind`, `interleave` or
+    `none`; `alone` says that nobody else uses the allowed CPUs. Raises WellfedError for what is none of these."""
+    from wellfed.host import look, open_host
+    from wellfed.model.placement import PlaceRequest
+    from wellfed.place import plan_placement
+
+    machine = look(open_host(None if host is None else os.fspath(host)), _PLACING)
+    visible = tuple(gpus) if gpus is not None else _visible(machine.environment)
+    request = PlaceRequest(
+        mode=mode,
+        ranks=ranks,
+        visible=visible,
+        allowed=None if cpus is None else tuple(cpus),
+        workers=workers,
+        memory=memory,
+        alone=alone,
+    )
+    return plan_placement(machine, request)
+
+
+def _visible(environment: Mapping[str, str]) -> tuple[str, ...] | None:
+    """The GPUs that the environment leaves; None when it does not say, or a recording has taken it out."""
+    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
+        value = environment.get(name)
+        if value is not None and value != "[redacted]":
+            return tuple(part for part in value.split(",") if part.strip())
+    return None
+
+
+def pin_exec(
+    command: Sequence[str],
+    *,
+    rank: int | None = None,
+    ranks: int | None = None,
+    mode: str = "node",
+    memory: str | None = None,
+    workers: int = 0,
+    watch_s: float = 0.0,
+    verify_s: float | None = None,
+    say: Progress | None = None,
+) -> "NoReturn":
+    """Put this process in the place of its rank, and become `command`. The rank is the launcher's (LOCAL_RANK, SLURM_LOCALID,
+    OMPI_COMM_WORLD_LOCAL_RANK...) when None; without any the process gets the places of all ranks together, since it
+    starts them itself. `watch_s` seconds long threads that leave are put back, and after `verify_s` masks and pages are
+    looked at and told to `say`. Raises WellfedError with exit code 127 when there is no such command."""
+    from wellfed.host import look, open_host
+    from wellfed.live.launchers import place_of_rank, told_rank
+    from wellfed.live.pin import Watching, become, find_command
+    from wellfed.model.placement import PlaceRequest
+
+    environ = dict(os.environ)
+    find_command(command, environ)
+    machine = look(open_host(None), _PLACING)
+    request = PlaceRequest(
+        mode=mode, ranks=ranks, visible=_visible(machine.environment), memory=memory, workers=workers
+    )
+    place, warnings = place_of_rank(machine, request, rank=rank, told=told_rank(environ))
+    tell = say or _silent
+    for warning in warnings:
+        tell(warning)
+    become(command, place, environ, Watching(watch_s, verify_s), tell)
 
 
 def load(path: PathLike) -> Case:

@@ -197,6 +197,10 @@ def test_loaders_take_their_part_of_the_threads() -> None:
     assert plan("c4140", "exclusive", workers=99).ranks[0].environment["OMP_NUM_THREADS"] == "1"
 
 
+def test_threads_are_a_fair_part_of_what_is_shared() -> None:
+    assert plan("c4140", "node").ranks[0].environment["OMP_NUM_THREADS"] == "10"  # 20 cores, two GPUs
+
+
 def test_split_keeps_loaders_off_the_launching_cores() -> None:
     placed = plan("c4140", "split", reserve=False)
     own = [set(rank.cpus) for rank in placed.ranks]

@@ -20,6 +20,7 @@ VERBS: dict[str, str] = {
     "check": "Judge the machine: pass, finding, or not judged and why.",
     "explain": "The manual page of a check, with this machine's evidence.",
     "measure": "The real ceilings of this machine: memory, latency, storage.",
+    "pin": "Put processes, their memory and NICs in the right place.",
     "trace": "Why the GPUs were idle, and what each cure is worth.",
     "compare": "Two traces or cases: what changed, predicted against achieved.",
     "catalog": "What is known of a GPU or a link, with its sources.",

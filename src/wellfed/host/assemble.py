@@ -32,12 +32,15 @@ def readers() -> dict[str, Reader]:
     return found
 
 
-def look(host: Host) -> Machine:
-    """Everything the readers see of a host. Never raises for what a machine says or hides: that becomes
+def look(host: Host, only: Iterable[str] | None = None) -> Machine:
+    """Everything the readers see of a host, or `only` what some of them do. Never raises for what a machine says or hides: that becomes
     `gaps`."""
     facts: list[Fact] = []
     broken: dict[str, str] = {}
+    wanted = None if only is None else set(only)
     for name, reader in readers().items():
+        if wanted is not None and name not in wanted:
+            continue
         try:
             facts += reader(host)
         except Exception as error:  # noqa: BLE001 - one reader's defect must not take the others' facts along

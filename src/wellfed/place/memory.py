@@ -30,7 +30,8 @@ def memory_place(
     """`near` are the usable CPUs near the GPU, None when nothing is known of where it is. Memory-only nodes are never
     used: their memory is a GPU's, or slower."""
     policy = request.memory or ("interleave" if mode == "spread" else "preferred")
-    mems = machine.container.cpuset_mems
+    # Who names the CPUs plans for another process than the one that looked.
+    mems = None if request.allowed is not None else machine.container.cpuset_mems
     own = {core.node for core in usable.cores if cpus & set(core.cpus)}
     nodes = tuple(sorted(node for node in own if not mems or node in mems))
     if policy == "none":

@@ -87,9 +87,9 @@ def plan_placement(machine: Machine, request: PlaceRequest | None = None) -> Pla
                 memory_policy=memory.policy,
                 memory_nodes=memory.nodes,
                 nics=nics,
-                environment=variables(machine, request, gpu, nics, _core_count(usable, cpus)),
+                environment=variables(machine, request, gpu, nics, _own_cores(usable, shares, cpus)),
                 reasons={
-                    "gpu": _gpu_reason(request, gpu, claim.rank),
+                    "gpu": _gpu_reason(request, gpu),
                     "cpus": f"{home.reason}; {reason}",
                     "memory": memory.reason,
                     "nics": nic_reason,
@@ -302,13 +302,15 @@ def _nodes_of(usable: Usable, cpus: Iterable[int]) -> tuple[int, ...]:
     return tuple(sorted({core.node for core in usable.cores if wanted & set(core.cpus)}))
 
 
-def _core_count(usable: Usable, cpus: frozenset[int]) -> int:
-    return sum(1 for core in usable.cores if cpus & set(core.cpus))
+def _own_cores(usable: Usable, shares: dict[Claim, Share], cpus: frozenset[int]) -> int:
+    """Cores of a place, its fair part of them where others have the same."""
+    cores = sum(1 for core in usable.cores if cpus & set(core.cpus))
+    return max(1, cores // sum(1 for share in shares.values() if share[0] & cpus))
 
 
-def _gpu_reason(request: PlaceRequest, gpu: Gpu | None, rank: int) -> str:
+def _gpu_reason(request: PlaceRequest, gpu: Gpu | None) -> str:
     if gpu is None:
         return "no GPU is visible"
     if request.visible is None:
-        return f"rank {rank} takes the GPU of that number, in PCI order"
-    return f"entry {rank % len(request.visible)} of the visible GPUs"
+        return "each rank takes the GPU of its number, in PCI order"
+    return "each rank takes the visible GPU of its number"
