@@ -112,7 +112,7 @@ def snc() -> Machine:
 
 def gh200() -> Machine:
     """72 cores in node 0, and 8 nodes of GPU memory."""
-    found = machine({0: range(72)}, gpus=gpus_on(1, c2c=True))
+    found = machine({0: range(72)}, gpus=gpus_on(0, c2c=True))
     return replace(
         found, numa=(*found.numa, *(NumaNode(id=node, mem_bytes=96 << 30) for node in range(1, 9)))
     )

@@ -57,7 +57,8 @@ def local_cpus(machine: Machine, gpu: Gpu, nodes: Mapping[int, frozenset[int]]) 
             continue
         touched = [name for name, members in nodes.items() if members & cpus]
         if touched and len(touched) < len(nodes):
-            return Local(cpus, reason)
+            # The kernel's list is that of whole nodes; the driver's may be cut by a cpuset that is seen nowhere else.
+            return Local(frozenset().union(*(nodes[name] for name in touched)) if from_bus else cpus, reason)
     if c2c:
         return Local(
             None, "no locality: the driver names no CPU node, and the PCI bus is wrong on C2C products"
