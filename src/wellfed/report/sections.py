@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from wellfed.model import Case, Ceiling, RankTrace, Verdict
+from wellfed.model import Case, Ceiling, Machine, RankTrace, Verdict
 from wellfed.model.counting import counted
-from wellfed.report import charts, gallery, story, words
+from wellfed.report import charts, gallery, story, topology, words
 from wellfed.report import memory as told
 from wellfed.report.draw import Pictures
 from wellfed.report.markup import Child, Safe, details, join, prose, table, tag
@@ -429,10 +429,29 @@ def machine(case: Case, pictures: Pictures) -> Safe:
     return join(
         (
             tag("h2", "Machine"),
+            _topology(case.machine),
             tag("dl", *(piece for pair in lines for piece in pair), class_="machine"),
             details(f"Facts: {len(case.machine.facts):,}", fact_table) if facts else None,
             details(f"Could not see: {len(case.machine.gaps):,}", gap_table) if case.machine.gaps else None,
         )
+    )
+
+
+def _topology(machine: Machine) -> Safe:
+    """The picture of the machine, with the tree for those who can't see it."""
+    drawing = topology.svg(machine)
+    if drawing is None:
+        return NOTHING
+    title = topology.title(machine)
+    box = tag("div", Safe(drawing), class_="scroll", role="region", aria_label=title, tabindex="0")
+    note = tag(
+        "p",
+        "A square is a core, small where it is an efficiency core, hollow where this process may not use it; frames are L3 groups.",
+        class_="note",
+    )
+    lines = tag("ul", *(tag("li", line.strip()) for line in topology.tree(machine)))
+    return join(
+        (tag("figure", tag("figcaption", prose(title)), box), note, details("The same as a list", lines))
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from wellfed.model import Case, Ceiling, Verdict
 from wellfed.model.counting import counted
 from wellfed.model.verdict import Alternative
-from wellfed.report import memory, story, words
+from wellfed.report import memory, story, topology, words
 from wellfed.report.lines import Line, Span, bar, cells, columns, command, flow, paint, prose
 from wellfed.report.story import View
 
@@ -364,6 +364,16 @@ def _machine(case: Case, width: int) -> list[Line]:
     return lines
 
 
+def _topology(case: Case, width: int) -> list[Line]:
+    """Sockets, nodes and what hangs on them, indented."""
+    tree = topology.tree(case.machine) if case.machine is not None else []
+    lines: list[Line] = [[("Topology", "head")]] if tree else []
+    for text in tree:
+        indent = len(text) - len(text.lstrip()) + 2
+        lines += flow(prose(text.strip()), width, first=_pad(indent), rest=indent + 2)
+    return lines
+
+
 def _gaps(case: Case, width: int) -> list[Line]:
     if case.machine is None or not case.machine.gaps:
         return []
@@ -384,5 +394,5 @@ SECTIONS: dict[View, Iterable[Section]] = {
     "trace": (_warnings, _step, _ranks, _findings, _memory, _hang, _kernels, _not_judged, _ignored),
     "check": (_findings, _not_judged, _ignored),
     "measure": (_ceilings,),
-    "inspect": (_machine, _gaps),
+    "inspect": (_machine, _topology, _gaps),
 }
