@@ -18,7 +18,7 @@ FLOORS = [
     ["analyze"],
     ["check", "place"],
     ["report"],
-    ["host", "bench", "ingest"],
+    ["host", "bench", "ingest", "apply"],
     ["live"],
     ["api"],
     ["cli"],

@@ -1,0 +1,245 @@
+"""The kinds of knobs: how each is read, written, compared and written down as a shell line.
+
+A kind is a value with a few functions. Most are files of the kernel and differ in where a target lies; others
+(services, adapters, drivers, a held file) are in modules of their own.
+"""
+
+import errno
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from typing import Protocol
+
+from wellfed.apply import values
+from wellfed.apply.root import Root
+from wellfed.model import WellfedError
+
+
+class Refused(OSError):
+    """A knob that can't be changed by nature; nothing is wrong."""
+
+
+class Kind(Protocol):
+    """How one kind of knob is handled. `lasts` says whether a value outlives a reboot."""
+
+    @property
+    def lasts(self) -> bool: ...
+
+    def key(self, target: str) -> str:
+        """The same for two targets that are one knob."""
+        ...
+
+    def expand(self, root: Root, target: str) -> list[str]:
+        """The single knobs that a target stands for. Raises WellfedError for a target that is none."""
+        ...
+
+    def read(self, root: Root, target: str) -> str | None:
+        """The value now; None when nothing is set. Raises OSError."""
+        ...
+
+    def write(self, root: Root, target: str, value: str | None) -> None:
+        """Set it; None takes the setting away. Raises OSError."""
+        ...
+
+    def same(self, target: str, a: str | None, b: str | None) -> bool: ...
+
+    def obstacle(self, root: Root, target: str, new: str) -> str | None:
+        """Why it can't be set, as far as can be seen without trying."""
+        ...
+
+    def shell(self, target: str, value: str | None) -> str:
+        """The line that does the same by hand."""
+        ...
+
+
+ONE_WAY = {
+    "/proc/sys/kernel/core_pattern": "it names a program that the kernel starts",
+    "/proc/sys/kernel/modprobe": "it names a program that the kernel starts",
+    "/proc/sys/kernel/hotplug": "it names a program that the kernel starts",
+    "/proc/sys/kernel/poweroff_cmd": "it names a program that the kernel starts",
+    "/proc/sys/kernel/modules_disabled": "it can't be switched back",
+    "/proc/sys/kernel/kexec_load_disabled": "it can't be switched back",
+    "/proc/sys/kernel/unprivileged_bpf_disabled": "it can't be switched back",
+    "/proc/sys/kernel/yama/ptrace_scope": "it can't be switched back from 3",
+    "/proc/sys/vm/drop_caches": "it is an order, not a setting",
+    "/proc/sys/vm/compact_memory": "it is an order, not a setting",
+    "/proc/sys/kernel/sysrq": "it guards orders to the kernel",
+    "/sys/power/state": "it is an order, not a setting",
+    "/sys/power/disk": "it is an order, not a setting",
+}
+"""Knobs that have no way back, or that are none, and why."""
+
+BESIDE = {
+    "scaling_governor": "scaling_available_governors",
+    "energy_performance_preference": "energy_performance_available_preferences",
+    "current_clocksource": "available_clocksource",
+    "platform_profile": "platform_profile_choices",
+}
+"""Knob -> the file beside it that lists what it takes."""
+
+
+class FileKind:
+    """A file of the kernel. `pattern` says where target `{}` lies; without it a target is a path beneath `under`."""
+
+    lasts = False
+
+    def __init__(
+        self, pattern: str = "{}", under: tuple[str, ...] = ("/sys/",), form: str = r"[\w.:,@*+/-]+"
+    ) -> None:
+        self.pattern, self.under, self.form = pattern, under, re.compile(form)
+
+    def path(self, target: str) -> str:
+        """Raises WellfedError for a target that is none of this kind."""
+        path = self.pattern.format(target)
+        ok = self.form.fullmatch(target) and os.path.normpath(path) == path and path.startswith(self.under)
+        if not ok:
+            raise WellfedError(
+                f"`{target}` is no target of this kind", hint=f"it lies beneath {' or '.join(self.under)}"
+            )
+        if path in ONE_WAY:
+            raise WellfedError(f"`{target}` is not changed: {ONE_WAY[path]}", hint="take it off the list")
+        return path
+
+    def key(self, target: str) -> str:
+        return self.path(target)
+
+    def expand(self, root: Root, target: str) -> list[str]:
+        path = self.path(target)
+        if "*" not in path:
+            root.knob(path)
+            return [target]
+        before, _, after = self.pattern.partition("{}")
+        return [found.removeprefix(before).removesuffix(after) for found in _matching(root, path)]
+
+    def read(self, root: Root, target: str) -> str | None:
+        return values.chosen(root.read(self.path(target)))
+
+    def write(self, root: Root, target: str, value: str | None) -> None:
+        if value is None:
+            raise Refused(errno.EINVAL, "a knob of the kernel always has a value")
+        root.write(self.path(target), value)
+
+    def same(self, target: str, a: str | None, b: str | None) -> bool:
+        return values.same(self.path(target), a, b)
+
+    def obstacle(self, root: Root, target: str, new: str) -> str | None:
+        path = self.path(target)
+        try:
+            text = root.read(path)
+        except OSError as error:
+            return f"{path}: {'is not there' if error.errno == errno.ENOENT else error.strerror}"
+        if (why := root.writable(path)) is not None:
+            return why
+        allowed = values.choices(text) or _beside(root, path)
+        if allowed and new not in allowed:
+            return f"{path} takes {', '.join(allowed)}, not {new}"
+        return None
+
+    def shell(self, target: str, value: str | None) -> str:
+        return f"echo {shlex.quote(value or '')} | sudo tee {shlex.quote(self.path(target))}"
+
+
+TWINS = {
+    "vm.dirty_bytes": "vm.dirty_ratio",
+    "vm.dirty_background_bytes": "vm.dirty_background_ratio",
+}
+"""Of each pair only one is in force; the other reads 0, and writing that 0 is refused or means something else."""
+_TWIN_OF = {**TWINS, **{ratio: in_bytes for in_bytes, ratio in TWINS.items()}}
+
+
+class SysctlKind(FileKind):
+    """`vm.swappiness`, or `net/ipv4/conf/eth0.1/rp_filter` where a name holds a dot. The value of a twin that is not
+    in force is `vm.dirty_ratio=20`: which of the pair is, and its value."""
+
+    def path(self, target: str) -> str:
+        dotted = target if "/" in target else target.replace(".", "/")
+        path = f"/proc/sys/{dotted}"
+        if not re.fullmatch(r"[\w.:@+/-]+", target) or os.path.normpath(path) != path or ".." in target:
+            raise WellfedError(f"`{target}` is no sysctl", hint='target = "vm.swappiness"')
+        if path in ONE_WAY:
+            raise WellfedError(f"`{target}` is not changed: {ONE_WAY[path]}", hint="take it off the list")
+        return path
+
+    def key(self, target: str) -> str:
+        path = self.path(target)
+        for in_bytes, ratio in TWINS.items():
+            if path == self.path(ratio):
+                return self.path(in_bytes)
+        return path
+
+    def read(self, root: Root, target: str) -> str | None:
+        value = super().read(root, target)
+        twin = _TWIN_OF.get(target.replace("/", "."))
+        if twin is None or value != "0":
+            return value
+        other = super().read(root, twin)
+        return f"{twin}={other}" if other != "0" else "0"
+
+    def write(self, root: Root, target: str, value: str | None) -> None:
+        if value is not None and target.replace("/", ".") in _TWIN_OF:
+            name, equals, number = value.rpartition("=")
+            if equals:
+                target, value = name, number
+            if value == "0":
+                raise Refused(errno.EINVAL, f"{target} is switched off by setting its twin")
+        super().write(root, target, value)
+
+    def shell(self, target: str, value: str | None) -> str:
+        name, equals, number = (value or "").rpartition("=")
+        setting = f"{name}={number}" if equals else f"{target}={value}"
+        return f"sudo sysctl -w {shlex.quote(setting)}"
+
+
+class IrqKind(FileKind):
+    """Which CPUs serve an interrupt: `24` and a list of CPUs. Interrupts that the kernel manages refuse with EIO."""
+
+    def write(self, root: Root, target: str, value: str | None) -> None:
+        try:
+            super().write(root, target, value)
+        except OSError as error:
+            if error.errno == errno.EIO:
+                raise Refused(errno.EIO, "the kernel places this interrupt itself") from error
+            raise
+
+
+def _matching(root: Root, path: str) -> Iterator[str]:
+    """Paths that a pattern with `*` in its parts leads to, in natural order."""
+    head, star, tail = path.partition("*")
+    if not star:
+        if os.path.exists(os.path.join(root.top, path.lstrip("/"))):  # noqa: PTH110, PTH118
+            yield path
+        return
+    folder, _, begin = head.rpartition("/")
+    end, slash, rest = tail.partition("/")
+    try:
+        names = os.listdir(os.path.join(root.top, folder.lstrip("/")))  # noqa: PTH118, PTH208
+    except OSError:
+        return
+    for name in sorted(names, key=lambda n: [int(w) if w.isdigit() else w for w in re.split(r"(\d+)", n)]):
+        if len(name) >= len(begin) + len(end) and name.startswith(begin) and name.endswith(end):
+            yield from _matching(root, f"{folder}/{name}{slash}{rest}")
+
+
+def _beside(root: Root, path: str) -> tuple[str, ...]:
+    folder, _, leaf = path.rpartition("/")
+    if leaf not in BESIDE:
+        return ()
+    try:
+        return tuple(root.read(f"{folder}/{BESIDE[leaf]}").split())
+    except OSError:
+        return ()
+
+
+_CPUFREQ = "/sys/devices/system/cpu/cpufreq/{}"
+FILE_KINDS: dict[str, Kind] = {
+    "sysctl": SysctlKind(),
+    "sysfs": FileKind(),
+    "thp": FileKind("/sys/kernel/mm/transparent_hugepage/{}", form=r"[\w/-]+"),
+    "hugepages": FileKind("/sys/kernel/mm/hugepages/hugepages-{}/nr_hugepages", form=r"\d+kB"),
+    "governor": FileKind(f"{_CPUFREQ}/scaling_governor", form=r"policy(\d+|\*)"),
+    "epp": FileKind(f"{_CPUFREQ}/energy_performance_preference", form=r"policy(\d+|\*)"),
+    "block": FileKind("/sys/block/{}", form=r"[\w!.*-]+/queue/\w+"),
+    "irq_affinity": IrqKind("/proc/irq/{}/smp_affinity_list", ("/proc/irq/",), r"\d+"),
+    "cgroup": FileKind(under=("/sys/fs/cgroup/",)),
+}
