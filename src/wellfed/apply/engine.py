@@ -189,7 +189,8 @@ def _settled(journal: Journal, op: Op, kinds: Kinds) -> Record:
 def _undone(
     journal: Journal, told: Mapping[str, list[Op]], txid: str | None, force: bool, kinds: Kinds
 ) -> list[Done]:
-    live = [op for ops in told.values() for op in ops if op.state in ("applied", "reverting")]
+    # `intended` is left only where a full disk kept `settle` from writing; the knob itself says what happened.
+    live = [op for ops in told.values() for op in ops if op.state in ("intended", "applied", "reverting")]
     first: dict[tuple[str, str], str | None] = {}
     last: dict[tuple[str, str], Op] = {}
     boot = journal.root.boot_id()
@@ -247,17 +248,17 @@ def _back(journal: Journal, op: Op, goal: str | None, newest: Op, force: bool, k
         failpoint.reached(f"revert:{op.number}")
         now = _reading(journal, kind, op.target)
         back = kind.same(op.target, now, goal)
-        note = None if back else _why(refusal, now, str(goal))
+        why = None if back else _why(refusal, now, str(goal))
         record = Record(
             type="reverted" if back else "failed",
             op=op.number,
             read_back=now,
             errno=refusal.errno if refusal else None,
-            note=note,
+            note=why,
         )
         with contextlib.suppress(_DiskFull):
             _add(writer, record)
-    return _of(op, "reverted" if back else "failed", now=now, note=note)
+    return _of(op, "reverted" if back else "failed", now=now, note=why)
 
 
 def _noted(journal: Journal, op: Op, record: Record, outcome: Outcome, now: str | None = None) -> Done:
