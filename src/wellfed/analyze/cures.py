@@ -24,6 +24,8 @@ NODE_GAP_NS = {"low": 1_000.0, "expected": 500.0, "high": 200.0}
 LINK_SHARE = {"low": 0.75, "expected": 0.87, "high": 0.93}
 """Share of the PCIe payload rate that pinned copies reach (25.9 of 31.5 GB/s on Gen4, 55 of 63 on Gen5)."""
 DEFAULT_LINK_GBS = 25.0
+CHANGES_WORK = ("pageable-copy", "pageable-copy/overlapped", "checkpoint-stall", "host-sync")
+"""Cures that make copies shorter or spare them."""
 WANTED_BYTES = 1 << 20
 """A fetch of this much or more is data, not a number to look at: at the 1 to 15 GB/s of pageable memory its bytes, not
 the 10 to 20 us of asking, set how long it takes."""
@@ -39,6 +41,13 @@ class Cured:
     after: tuple[float, float, float]
     next: str
     launching: float = 0.0
+    floor: float = 0.0
+    """Time of a step, in ns, that the cure cannot touch: what the device is busy with in the cured step, or, where the
+    cure changes kernels or copies, with all the others. No cured step is shorter."""
+    longest: float = 0.0
+    """The longest a step can take without the recorder, in ns: as recorded."""
+    idle_only: bool = True
+    """Whether the cure leaves the device's work as it is and takes only idle time away."""
     sampling: float = 0.0
     """Standard error of what the cure saves a step, in ns, for its changing from step to step: few steps of something
     that comes now and then tell its mean badly."""
@@ -75,6 +84,8 @@ def cures_of(loops: list[Loop], free: tuple[Replayed, ...], link_gbs: float) -> 
             after=(after[0].step_ns, after[1].step_ns, after[2].step_ns),
             next=_limit(after[1], edit(middle, "expected"), name),
             launching=launching(after[1]),
+            floor=min(one.busy_ns for one in after),
+            idle_only=name not in CHANGES_WORK,
             sampling=_sampling(middle, name, free[1].step_ns - after[1].step_ns),
         )
     return cures
@@ -124,13 +135,21 @@ def _edited(
 ) -> Cured:
     loop = [replay.edited(one, edit) for one, edit in zip(loops, edits, strict=True)]
     after = [replay.run(one) for one in loop]
+    untouched = replay.run(replay.edited(loops[1], _spent(edits[1])), cycles=2)
     return Cured(
         name=name,
         before=(free[0].step_ns, free[1].step_ns, free[2].step_ns),
         after=(after[0].step_ns, after[1].step_ns, after[2].step_ns),
         next=_limit(after[1], loop[1], name),
         launching=launching(after[1]),
+        floor=min(untouched.busy_ns, *(one.busy_ns for one in after)),
+        idle_only=False,
     )
+
+
+def _spent(edit: Edit) -> Edit:
+    """The edit with whatever it changes taking no time at all."""
+    return dataclasses.replace(edit, duration=dict.fromkeys(edit.duration, 0.0), host={})
 
 
 def launching(replayed: Replayed) -> float:

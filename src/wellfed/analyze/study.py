@@ -1,8 +1,9 @@
 """One rank and device studied: its budget, its idle causes, the step nobody recorded, and what cures are worth."""
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -38,12 +39,18 @@ from wellfed.model.base import replace
 from wellfed.model.counting import counted
 from wellfed.model.timeline import Timeline
 from wellfed.model.trace import Budget, RankTrace, Step, StepBudget, TraceWarning
+from wellfed.predict.profiler import HostCost
 
 IDENTITY_LIMIT = 0.02
 """How far the replay of the unchanged steps may be off what was recorded, either way."""
 LONGER_LIMIT = 0.05
 """How far the step without the profiler's cost may lie above the recorded mean. Nothing that is taken off makes a step
 longer; but the replay goes round until the loop is steady, and a few recorded steps have a first and a last one."""
+KNOWN_LIMIT = 0.05
+"""How far the unprofiled step that the user knows may be off what some cost of recording explains: clocks and
+neighbours change a loop by as much from run to run."""
+NEAREST_LIMIT = 0.15
+"""Up to here the nearest explained step stands for the known one: as much as the replay itself may be off."""
 START_UP = (
     "profiler-overhead",
     "compile-stall",
@@ -196,13 +203,22 @@ def _with_replay(
     if abs(as_recorded.identity_error) > IDENTITY_LIMIT:
         off = f"the replay is {as_recorded.identity_error * 100:+.1f} % off the recorded steps (limit 2 %)"
         return _finish(found, plain, refused=off, on_cpu_ns=on_cpu)
-    costs = recording_costs(timeline, work, launches, step_ms, as_recorded, covers, steps)
-    loops: list[Loop] = []
-    for cost in costs:
-        loop = replay.build_loop(timeline, work, launches, covers, steps, cost)
-        assert isinstance(loop, Loop)
-        loops.append(loop)
-    free = tuple(replay.run(loop) for loop in loops)
+
+    def without_recorder(step_ms: float | None) -> tuple[list[HostCost], list[Loop], tuple[Replayed, ...]]:
+        costs = recording_costs(timeline, work, launches, step_ms, as_recorded, covers, steps)
+        made = [replay.build_loop(timeline, work, launches, covers, steps, cost) for cost in costs]
+        loops = [loop for loop in made if isinstance(loop, Loop)]
+        return costs, loops, tuple(replay.run(loop) for loop in loops)
+
+    costs, loops, free = without_recorder(step_ms)
+    if step_ms is not None:
+        what, why = _known(step_ms, free[1])
+        if what == "refused":
+            return _finish(found, plain, refused=why, on_cpu_ns=on_cpu)
+        if why:
+            found = _replace(found, warnings=(*found.warnings, _off(why)), step_known=what == "taken")
+        if what == "left":
+            costs, loops, free = without_recorder(None)
     recorded_ns = recorded_step_ns(steps, windows)
     loops, free = _paced(loops, free, recorded_ns)
     slowest = max(run.step_ns for run in free)
@@ -222,12 +238,42 @@ def _with_replay(
     link, source = host_link(found.rank.gpu)
     found = _replace(found, rank=rank, unprofiled=free, link_gbs=link, link_source=source)
     wastes = find_wastes(seen) if seen is not None else {}
-    cures = {**cures_of(loops, free, link), **cures_of_wastes(loops, free, wastes)}
+    longest = max(float(recorded_ns), as_recorded.measured_ns, slowest)
+    cures = {
+        name: dataclasses.replace(cure, longest=longest)
+        for name, cure in (cures_of(loops, free, link) | cures_of_wastes(loops, free, wastes)).items()
+    }
     found = _replace(found, cures=cures, wastes=wastes, copy_gbs=pageable_rate(timeline, covers, work))
     budget = unprofiled_budget(
         plain, free[1], len(steps), round(max(recorded_ns, free[1].step_ns)), cpu_comm_ns=on_cpu
     )
     return _finish(found, budget, refused=None, on_cpu_ns=round(free[1].idle["dependency-wait"]))
+
+
+def _known(step_ms: float, nearest: Replayed) -> tuple[Literal["taken", "left", "refused"], str]:
+    """What becomes of the unprofiled step that the user gave, and what is wrong with it, if anything is. `nearest` is the
+    step closest to it that some cost of recording explains. What cannot be is left aside; what could be, but not by what
+    is known of recording, leaves no ground for gains."""
+    asked, got, given = step_ms * 1e6, nearest.step_ns, f"--step-ms {step_ms:g}"
+    if abs(asked - got) <= KNOWN_LIMIT * got:
+        return "taken", ""
+    if asked > got:
+        return (
+            "left",
+            f"{given}: what recording cost included, a step takes {got / 1e6:.3g} ms: it is left aside",
+        )
+    if asked < (1 - KNOWN_LIMIT) * nearest.busy_ns:
+        return "left", (
+            f"{given}: the GPU alone works {nearest.busy_ns / 1e6:.3g} ms of a step, as recorded: it is left aside"
+        )
+    least = f"{given}: however much recording cost, {got / 1e6:.3g} ms is the least that explains what was recorded"
+    if asked >= (1 - NEAREST_LIMIT) * got:
+        return "taken", f"{least}: that is taken"
+    return "refused", f"{least}; without --step-ms gains are modelled"
+
+
+def _off(why: str) -> TraceWarning:
+    return TraceWarning(code="step-ms", count=1, sample=why, weakens="every gain, and costs a step")
 
 
 def _unfinished(count: int) -> Iterator[TraceWarning]:
@@ -264,6 +310,9 @@ def _finish(
     on_cpu_ns: int = 0,
 ) -> Study:
     rank = found.rank
+    if refused is not None and found.step_known:
+        why = refused if refused.startswith("--step-ms") else f"--step-ms is not used: {refused}"
+        found = _replace(found, warnings=(*found.warnings, _off(why)), step_known=False)
     if budget is not None:
         on_cpu_ns = min(on_cpu_ns, budget[1]["dependency-wait"])
         rank = replace(rank, step_budget=budget[0], step_idle=budget[1], step_cpu_comm_ns=on_cpu_ns)
@@ -271,6 +320,4 @@ def _finish(
 
 
 def _replace(found: Study, **changes: Any) -> Study:
-    import dataclasses
-
     return dataclasses.replace(found, **changes)

@@ -20,6 +20,12 @@ HIDDEN_SHARE = 0.02
 MODEL_ERROR = 0.15
 """What the interval is widened by on either side for the replay itself: unprofiled rounds of one loop differ
 by 3 to 20 % on the machine the model was made on, and the medians before and after recording by up to 20 %."""
+UNPROFILED = "time of the unprofiled step"
+REPLAYED = "replay of the recorded steps, the profiler's cost taken off"
+BUSY_TIME = "the GPU's busy time"
+UNTOUCHED = "the GPU's time for what the cure leaves as it is"
+ALSO_SPARES = 1.1
+"""From this on a cure's gain is said to be more than its cause's cost."""
 
 
 def idle_finding(
@@ -104,7 +110,7 @@ def cure_finding(
         name="",
         verdict="finding",
         severity=severity,
-        message=says(ms_text(saved), ms_text(step)) + beyond(gain),
+        message=says(ms_text(saved), ms_text(step)) + _in_all(saved, step - after) + beyond(gain),
         evidence=cited(study, cause),
         cost=Cost(value=round(saved / 1e6, 3), unit="ms/step"),
         gain=gain,
@@ -116,7 +122,9 @@ def cure_finding(
 
 def gain_of(cure: Cured) -> Gain:
     """The speed-up of a cure: likely by the middle point, low and high by the outer points, what few steps tell of
-    the mean, and the error of the model itself. Never below 1."""
+    the mean, and the error of the model itself. Never below 1, and never above what the recorded step over the device's
+    own time allows: recording makes no step shorter, and no cure of an idle cause makes the device work faster. A mean
+    of few steps is known only to its standard error, which that bound gives way by."""
     ratios = [b / a if a > 0 else 1.0 for b, a in zip(cure.before, cure.after, strict=True)]
     expected = max(ratios[1], 1.0)
     # the error of the model is of what it changes: a cure that saves nothing is known to save nothing
@@ -124,16 +132,28 @@ def gain_of(cure: Cured) -> Gain:
     sampled = cure.sampling / cure.after[1] if cure.after[1] > 0 else 0.0
     down = math.hypot(expected - min(*ratios, expected) / widen, sampled)
     up = math.hypot(max(*ratios, expected) * widen - expected, sampled)
+    high, source = expected + up, REPLAYED
+    longest = max(*cure.before, cure.longest) + cure.sampling
+    if cure.floor > 0 and high > (most := max(longest / cure.floor, expected)):
+        high = most
+        source += f"; at most the recorded step over {BUSY_TIME if cure.idle_only else UNTOUCHED}"
     return Gain(
         speedup=round(expected, 3),
         low=round(max(expected - down, 1.0), 3),
-        high=round(expected + up, 3),
+        high=round(high, 3),
         basis="modelled",
-        measured_in="time of the unprofiled step",
+        measured_in=UNPROFILED,
         saves_ms=round(max(cure.before[1] - cure.after[1], 0.0) / 1e6, 3),
         next=cure.next,
-        source="replay of the recorded steps, the profiler's cost taken off",
+        source=source,
     )
+
+
+def _in_all(own_ns: float, saved_ns: float) -> str:
+    """Why the gain is of more than the cost, where it is."""
+    if saved_ns < ALSO_SPARES * own_ns:
+        return ""
+    return f"; the cure would save {ms_text(saved_ns)}, more than that, since it also shortens what other causes cost"
 
 
 def beyond(gain: Gain) -> str:
