@@ -58,6 +58,8 @@ def simulate(
     data_us: float = 0.0,
     sync: bool = False,
     pageable_us: float = 0.0,
+    pinned_us: float = 0.0,
+    fetch_us: float = 0.0,
     copy_bytes: int = 100_000_000,
     orphans: int = 0,
     pace_us: float = 0.0,
@@ -65,8 +67,8 @@ def simulate(
 ) -> Simulated:
     """A loop of one host thread and one stream. The host loads (`data_us`), or takes a batch from workers that
     finish one every `pace_us`, is silent for a while (`silence_us`), maybe copies from pageable memory
-    (and is held), dispatches each kernel (`dispatch_us` before a call of `call_us`), and maybe waits for the
-    last. A kernel starts `latency_us` after its call began, or `gap_us` after its predecessor."""
+    (and is held) or from pinned memory (`pinned_us`, not held), dispatches each kernel (`dispatch_us` before a call of `call_us`), maybe copies to pinned memory
+    (`fetch_us`, not held), and maybe waits for the last. A kernel starts `latency_us` after its call began, or `gap_us` after its predecessor."""
     events: list[Event] = []
     host, device, corr = 1000.0, 1000.0, 0
     ends: list[float] = []
@@ -110,8 +112,26 @@ def simulate(
                 True,
                 bytes=copy_bytes,
             )
+        if pinned_us:
+            launch(
+                "Memcpy HtoD (Pinned -> Device)",
+                pinned_us,
+                "cudaMemcpyAsync",
+                "gpu_memcpy",
+                False,
+                bytes=copy_bytes,
+            )
         for _ in range(kernels):
             launch("gemm", kernel_us, "cudaLaunchKernel", "kernel", False)
+        if fetch_us:
+            launch(
+                "Memcpy DtoH (Device -> Pinned)",
+                fetch_us,
+                "cudaMemcpyAsync",
+                "gpu_memcpy",
+                False,
+                bytes=copy_bytes,
+            )
         if sync:
             host += dispatch_us
             back = max(device + 2.0, host + 1.0)

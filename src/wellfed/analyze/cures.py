@@ -82,7 +82,7 @@ def cures_of(loops: list[Loop], free: tuple[Replayed, ...], link_gbs: float) -> 
             name=name,
             before=(free[0].step_ns, free[1].step_ns, free[2].step_ns),
             after=(after[0].step_ns, after[1].step_ns, after[2].step_ns),
-            next=_limit(after[1], edit(middle, "expected"), name),
+            next=limit(after[1], edit(middle, "expected"), name),
             launching=launching(after[1]),
             floor=min(one.busy_ns for one in after),
             idle_only=name not in CHANGES_WORK,
@@ -140,7 +140,7 @@ def _edited(
         name=name,
         before=(free[0].step_ns, free[1].step_ns, free[2].step_ns),
         after=(after[0].step_ns, after[1].step_ns, after[2].step_ns),
-        next=_limit(after[1], loop[1], name),
+        next=limit(after[1], loop[1], name),
         launching=launching(after[1]),
         floor=min(untouched.busy_ns, *(one.busy_ns for one in after)),
         idle_only=False,
@@ -169,7 +169,7 @@ def _there(loop: Loop, name: str) -> bool:
     return True
 
 
-def _limit(after: Replayed, loop: Loop, cured: str) -> str:
+def limit(after: Replayed, loop: Loop, cured: str) -> str:
     """What the step waits for most once cured: a cause with 5 % of it or more, else the device itself."""
     parts = {k: v for k, v in after.idle.items() if k not in ("launch-call", "launch-latency")}
     parts["launch-bound"] += after.idle["launch-call"] + after.idle["launch-latency"]

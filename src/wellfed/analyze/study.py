@@ -10,6 +10,7 @@ import numpy as np
 from wellfed.analyze import replay
 from wellfed.analyze.budget import Work, budget_in, comm_totals, raw_budget
 from wellfed.analyze.causes import Covers, charge
+from wellfed.analyze.copies import Copies, copies_of, copy_cures
 from wellfed.analyze.cpu_comm import idle_in, longest_waits
 from wellfed.analyze.cures import Cured, cures_of, cures_of_wastes, host_link, pageable_rate, staged_ns
 from wellfed.analyze.evidence import evidence_of
@@ -84,6 +85,8 @@ class Study:
     copy_gbs: float | None = None
     link_gbs: float | None = None
     link_source: str = ""
+    copies: Copies = field(default_factory=Copies)
+    """Copies between host and device that are not of pageable memory."""
     wastes: dict[str, Waste] = field(default_factory=dict)
     """What is wasted though the device is busy, by name; what the cures are worth stands in `cures`."""
     shapes_known: bool = False
@@ -171,6 +174,7 @@ def study_device(
         median_kernel_ns=float(np.median((work.end - work.ts)[work.compute])) if work.compute.any() else 0.0,
         has_host_events=bool(launches.threads),
         staged_ns=staged_ns(covers, work, windows),
+        copies=copies_of(timeline, work, covers, windows),
         step_known=step_ms is not None,
     )
     return _with_replay(found, timeline, work, launches, covers, replayed, budgets, charged, step_ms, seen)
@@ -241,7 +245,11 @@ def _with_replay(
     longest = max(float(recorded_ns), as_recorded.measured_ns, slowest)
     cures = {
         name: dataclasses.replace(cure, longest=longest)
-        for name, cure in (cures_of(loops, free, link) | cures_of_wastes(loops, free, wastes)).items()
+        for name, cure in (
+            cures_of(loops, free, link)
+            | copy_cures(loops, free, found.copies)
+            | cures_of_wastes(loops, free, wastes)
+        ).items()
     }
     found = _replace(found, cures=cures, wastes=wastes, copy_gbs=pageable_rate(timeline, covers, work))
     budget = unprofiled_budget(

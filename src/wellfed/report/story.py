@@ -71,7 +71,7 @@ CODE_RISKS: dict[str, str] = {
     "restart": "restart: the job or a service must restart",
 }
 """What `RISKS` says, where the cure is a change of the user's own program: findings of a trace."""
-LIMITS = {"gpu-bound": "the GPU's own work"}
+LIMITS = {"gpu-bound": "the GPU's own work", "host-link": "the link to the host"}
 FOLDED_REASONS = ("not-applicable", "intent")
 
 

@@ -10,6 +10,11 @@ from wellfed.model.base import replace
 from wellfed.model.counting import counted
 from wellfed.model.verdict import Alternative
 
+PIN_LOADED = "pin_memory=True in the DataLoader and .to(device, non_blocking=True)"
+PIN_FETCHED = (
+    "fetch into a pinned buffer that is kept: torch.empty(..., pin_memory=True).copy_(result, non_blocking=True), then"
+    " wait on an event"
+)
 Rule = Callable[[Study], Verdict | None]
 
 
@@ -146,7 +151,7 @@ def judge_pageable(study: Study) -> Verdict | None:
     their own a batch ahead as the high one.
 
     Remedy. `pin_memory=True` in the DataLoader (or `.pin_memory()`), and `.to(device, non_blocking=True)`; then a
-    prefetch on a side stream.
+    prefetch on a side stream. For results that are fetched: a pinned buffer that is kept, and `copy_` into it.
 
     Restore. Set `pin_memory=False` again.
 
@@ -161,15 +166,18 @@ def judge_pageable(study: Study) -> Verdict | None:
         if study.refused is not None and "pageable-copy" in study.evidence:
             return unpredicted(study, "pageable-copy", study.staged_ns)
         return Verdict(code="", name="", verdict="pass", message="no pageable copy in the steps")
+    fetched = study.copies.fetched_ns > study.staged_ns
     rate = f" at {study.copy_gbs:.1f} GB/s" if study.copy_gbs else ""
     link = f" (link {study.link_gbs:.0f} GB/s, {study.link_source})" if study.link_gbs else ""
     verdict = cure_finding(
         study,
         "pageable-copy",
         cure,
-        says=lambda ms, step: f"copies from pageable memory{rate} take {ms} of each {step} step{link}",
+        says=lambda ms, step: (
+            f"copies {'to' if fetched else 'from'} pageable memory{rate} take {ms} of each {step} step{link}"
+        ),
         fine="pageable copies cost next to nothing",
-        remedy="pin_memory=True in the DataLoader and .to(device, non_blocking=True)",
+        remedy=PIN_FETCHED if fetched else PIN_LOADED,
         verify="wellfed trace after.json.gz",
     )
     overlapped = study.cures.get("pageable-copy/overlapped")
