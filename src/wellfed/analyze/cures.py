@@ -53,7 +53,8 @@ class Cured:
     that comes now and then tell its mean badly."""
 
 
-def cures_of(loops: list[Loop], free: tuple[Replayed, ...], link_gbs: float) -> dict[str, Cured]:
+def edits_of(link_gbs: float) -> dict[str, Callable[[Loop, str], Loop]]:
+    """What each cure makes of a loop at a point, by the cause that it removes."""
     edits: dict[str, Callable[[Loop, str], Loop]] = {
         "data-wait": lambda x, p: replay.without(x, "data-wait", residual_ns=LOADER_RESIDUAL_NS[p]),
         "host-sync": lambda x, _: _asked_less(x),
@@ -72,9 +73,14 @@ def cures_of(loops: list[Loop], free: tuple[Replayed, ...], link_gbs: float) -> 
             )
             continue
         edits[cause] = lambda x, _, cause=cause: replay.without(x, cause)  # type: ignore[misc]
+    return edits
+
+
+def cures_of(loops: list[Loop], free: tuple[Replayed, ...], link_gbs: float) -> dict[str, Cured]:
+    """The cures of what is there, replayed, by the cause that they remove."""
     cures: dict[str, Cured] = {}
     middle = loops[1]
-    for name, edit in edits.items():
+    for name, edit in edits_of(link_gbs).items():
         if not _there(middle, name):
             continue
         after = [replay.run(edit(loop, point)) for loop, point in zip(loops, POINTS, strict=True)]

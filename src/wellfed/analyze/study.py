@@ -13,6 +13,7 @@ from wellfed.analyze.causes import Covers, charge
 from wellfed.analyze.copies import Copies, copies_of, copy_cures
 from wellfed.analyze.cpu_comm import idle_in, longest_waits
 from wellfed.analyze.cures import Cured, cures_of, cures_of_wastes, host_link, pageable_rate, staged_ns
+from wellfed.analyze.cures_together import cured_together, told, worth_asking
 from wellfed.analyze.evidence import evidence_of
 from wellfed.analyze.integrity import integrity_warnings
 from wellfed.analyze.launches import Launches
@@ -251,6 +252,13 @@ def _with_replay(
             | cures_of_wastes(loops, free, wastes)
         ).items()
     }
+    several = worth_asking(cures, free[1])
+    if len(several) > 1:
+        joint = cured_together(
+            several, loops, free, link_gbs=link, copies=found.copies, wastes=wastes, cures=cures
+        )
+        kept = told(several, dataclasses.replace(joint, longest=longest))
+        found = _replace(found, rank=replace(rank, replay={**info, "together": kept}))
     found = _replace(found, cures=cures, wastes=wastes, copy_gbs=pageable_rate(timeline, covers, work))
     budget = unprofiled_budget(
         plain, free[1], len(steps), round(max(recorded_ns, free[1].step_ns)), cpu_comm_ns=on_cpu

@@ -13,16 +13,17 @@ from functools import cache
 from typing import Any
 
 from wellfed.analyze import Found, Study
+from wellfed.analyze.cures_together import joint_of
 from wellfed.analyze.together import RanksFound
 from wellfed.check.manual import Manual
 from wellfed.check.trace.communication import with_knobs
 from wellfed.check.trace.fold import fold_ranks, saves_of, with_causes, with_split
 from wellfed.check.trace.presence import unreadable
-from wellfed.check.trace.verdicts import placed, priced_run
+from wellfed.check.trace.verdicts import gain_of, placed, priced_run
 from wellfed.model import Case, Verdict
 from wellfed.model.base import replace
 from wellfed.model.verdict import worth
-from wellfed.predict.compose import compose
+from wellfed.predict.compose import compose, share
 
 __all__ = [
     "judge_ranks",
@@ -36,6 +37,8 @@ __all__ = [
     "with_knobs",
 ]
 
+FASTER_KERNELS = ("T310", "T320", "T330", "T340")
+"""Findings whose cure makes the device compute less: its busy time is no bound for them."""
 Rule = Callable[[Study], Verdict | None]
 RanksRule = Callable[[RanksFound], Verdict | None]
 
@@ -98,10 +101,12 @@ def _all() -> tuple[tuple[Manual, Any], ...]:
 
 
 def together(case: Case) -> tuple[float, float] | None:
-    """What curing every finding above info of the worst rank is worth, as (low, high) speed-ups of its step.
-    Savings overlap in ways that only a joint cure shows: at least the best alone (by the low end of its own
-    interval), at most the sum, and never below the time the device computes. None with fewer than two such
-    findings."""
+    """What curing every finding above info of the worst rank is worth, as (low, high) speed-ups of its step. None with
+    fewer than two such findings.
+
+    The joint cure as replayed, where these are what was replayed together. Else the bounds that hold: at least the best
+    alone, at most all savings added up, each at its own end of its interval, and never below the time the device computes
+    (where none of them makes it compute less). A joint cure does no less than each of its parts: never below the interval of one alone, at either end."""
     mine = [
         v
         for v in case.rank_verdicts or case.verdicts
@@ -114,9 +119,16 @@ def together(case: Case) -> tuple[float, float] | None:
     rank = next((r for r in case.ranks if r.device == where["device"] and r.rank == where.get("rank")), None)
     if rank is None or rank.step_budget is None:
         return None
-    step_ms = rank.step_budget.span_ns / 1e6
-    saved = [v.gain.saves_ms for v in mine if v.gain is not None and v.gain.saves_ms]
-    floor = rank.step_budget.compute_ns / 1e6
-    _, most = compose(step_ms, [min(s, step_ms) for s in saved], floor=floor, disjoint=False)
     gains = [v.gain for v in mine if v.gain is not None]
-    return max(gain.low or 1.0 for gain in gains), max(most, *(gain.high or 1.0 for gain in gains))
+    low, high = max(gain.low or 1.0 for gain in gains), max(gain.high or 1.0 for gain in gains)
+    kept, here = rank.replay.get("together"), {v.name for v in mine}
+    if kept and here <= set(kept["cures"]):
+        joint = gain_of(joint_of(kept))
+        if here == set(kept["cures"]):
+            low = max(low, joint.low or 1.0)
+        return low, max(high, joint.high or 1.0)  # more cures than these do no less than these
+    step, floor = float(rank.step_budget.span_ns), float(rank.step_budget.compute_ns)
+    if any(v.code in FASTER_KERNELS for v in mine):
+        floor = 0.0
+    _, most = compose(step, [share(gain.high or 1.0) * step for gain in gains], floor=floor, disjoint=False)
+    return low, max(high, most)
