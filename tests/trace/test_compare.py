@@ -81,8 +81,42 @@ def test_a_recording_does_not_differ_from_itself(path: Path) -> None:
     assert one.speedup == 1
     assert not any(p.delta_ns for p in (*one.budget, *one.idle, *one.work, *one.kernels))
     assert {row.presence for row in one.kernels} <= {"both"}
-    assert found.headline.startswith("no difference beyond the intervals")
-    assert all(p.state == "found" for p in one.promises) and one.held is None
+    assert one.identical and (one.low, one.high) == (1.0, 1.0)
+    assert found.headline.startswith("A and B are one and the same recording")
+    assert all(p.state == "found" for p in one.promises)
+    text = shown.render_text(found, 80, False)
+    assert "faster" not in text and "Predicted against" not in text
+
+
+def test_another_run_of_the_same_is_no_difference_and_not_the_same_recording(tmp_path: Path) -> None:
+    """Each event at another time, each as long as before: the interval is what two runs of one loop do, at least."""
+    made = simulate(steps=5, kernel_us=200.0).events
+    a = write(tmp_path / "a.json", made)
+    b = write(tmp_path / "b.json", [{**e, "ts": e["ts"] + 500.0} for e in made])
+    (one,) = api.compare(a, b).ranks
+    assert not one.identical and one.speedup == pytest.approx(1.0)
+    assert one.low is not None and one.high is not None
+    assert one.low == pytest.approx(1 / one.high, rel=1e-6)
+    assert 1.005 < one.high < 1.15
+    uneven = list(made)
+    for e in uneven[len(made) // 2 :]:
+        if e["cat"] == "kernel" and e["args"]["correlation"] % 7 == 0:
+            uneven[uneven.index(e)] = {**e, "dur": e["dur"] + 0.5}
+    (wider,) = api.compare(a, write(tmp_path / "c.json", uneven)).ranks
+    assert wider.low is not None and wider.high is not None
+    assert wider.high / wider.low >= one.high / one.low * (1 - 1e-9)
+
+
+def test_recordings_of_hosts_that_wait_differ_more_from_run_to_run(tmp_path: Path) -> None:
+    def width(**kind: float) -> float:
+        made = simulate(steps=5, **kind).events  # type: ignore[arg-type]
+        a = write(tmp_path / "a.json", made)
+        b = write(tmp_path / "b.json", [{**e, "ts": e["ts"] + 500.0} for e in made])
+        (one,) = api.compare(a, b).ranks
+        assert one.low is not None and one.high is not None
+        return one.high / one.low
+
+    assert width(kernel_us=200.0) < 1.05 < 1.15 < width(data_us=40_000.0)
 
 
 @given(st.lists(st.integers(0, 10**12), max_size=30), st.integers(1, 50))

@@ -60,7 +60,8 @@ class Promise(Value, frozen=True, kw_only=True):
 
 class RankComparison(Value, frozen=True, kw_only=True):
     """One rank and device in both. `speedup` is a's step over b's, None where steps can't be compared; its interval
-    takes both steps' intervals at their worst. `idle` sums to the budget's idle. `predicted` (low, high) is what
+    is of what recording may have cost each, of what their steps differ by, and of what two runs of one loop do.
+    `identical`: both are one and the same recording. `idle` sums to the budget's idle. `predicted` (low, high) is what
     curing all that was cured was to bring; `held` says where the achieved speed-up lies by that, `open` where its own
     interval does not tell it from no change."""
 
@@ -69,6 +70,7 @@ class RankComparison(Value, frozen=True, kw_only=True):
     a_gpu: str | None = None
     b_gpu: str | None = None
     basis: Basis
+    identical: bool = False
     a: StepTime
     b: StepTime
     speedup: float | None = None

@@ -48,6 +48,8 @@ def headline(ranks: Sequence[RankComparison]) -> str:
     if one is None:
         return "no rank with GPU events is in both"
     before, after = words.duration(one.a.ns), words.duration(one.b.ns)
+    if all(each.identical for each in ranks):
+        return f"A and B are one and the same recording, of {before} a {'step' if one.speedup else 'capture'}"
     if one.speedup is None:
         return f"the captures are {before} and {after} long, without steps to compare"
     if one.low is not None and one.high is not None and one.low <= 1 <= one.high:
@@ -152,8 +154,10 @@ def blocks(comparison: Comparison) -> list[Block]:
         return out
     if one.notes:
         out.append(Block("Mind", sentences=one.notes))
-    out += [_promises(one)] if one.promises else []
+    out += [_promises(one)] if one.promises and not one.identical else []
     out.append(_budget(one))
+    if all(each.identical for each in comparison.ranks):
+        return out
     if len(comparison.ranks) > 1 or comparison.only_a or comparison.only_b:
         out.append(_ranks(comparison))
     if one.work:
@@ -291,6 +295,8 @@ def _speed(one: RankComparison) -> str:
         middle, word = 1 / one.speedup, "slower"
         low = 1 / one.high if one.high else None
         high = 1 / one.low if one.low else None
+    if words.ratio(middle) == "1.00x":
+        word = "as fast"
     text = f"{words.ratio(middle)} {word}"
     return text + (f" ({words.ratio(low)} to {words.ratio(high)})" if low and high else "")
 
