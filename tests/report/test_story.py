@@ -4,7 +4,7 @@ import report_cases as cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wellfed.model import Case, RankTrace, Verdict
+from wellfed.model import Case, Cost, Gain, RankTrace, Verdict
 from wellfed.model.base import replace
 from wellfed.model.trace import StepBudget
 from wellfed.report import story
@@ -69,6 +69,17 @@ def test_a_cure_in_the_users_program_is_not_said_to_be_a_change_of_the_host() ->
     host = replace(mine, code="CPU07", layer="cpu")
     assert "undone at once" in (story.risk_phrase(host) or "")
     assert story.risk_phrase(replace(mine, risk=None)) is None
+
+
+def test_a_cost_of_the_unprofiled_step_says_so() -> None:
+    cost = Cost(value=1.3, unit="ms/step")
+    free = Verdict(
+        code="T120", name="launch-bound", verdict="finding", layer="trace", cost=cost,
+        gain=Gain(speedup=1.1, measured_in="time of the unprofiled step", basis="modelled"),
+    )  # fmt: skip
+    assert "ms/step without the profiler" in (story.cost_phrase(free) or "")
+    assert "profiler" not in (story.cost_phrase(replace(free, gain=Gain())) or "")
+    assert story.cost_phrase(replace(free, cost=None)) is None
 
 
 def test_without_whole_steps_the_capture_is_told_and_called_so() -> None:

@@ -118,7 +118,7 @@ def _finding(at: int, verdict: Verdict) -> list[str]:
     gain = words.gain_phrase(verdict.gain)
     if gain and (then := story.then_limits(verdict)):
         gain += f"; then {then} limits"
-    fields = (("cost", words.cost_phrase(verdict.cost)), ("gain", gain), ("remedy", verdict.remedy))
+    fields = (("cost", story.cost_phrase(verdict)), ("gain", gain), ("remedy", verdict.remedy))
     lines += [f"   - {name}: {text(value)}" for name, value in fields if value]
     if risk := story.risk_phrase(verdict):
         lines.append(f"   - risk: {text(risk)}")

@@ -198,7 +198,7 @@ def finding(verdict: Verdict, *, level: str) -> Safe:
         named: Child = tag("code", then) if then == verdict.gain.next else then
         gain = join((tag("b", gain), join(("; then ", named, " limits")) if then else None))
     fields: list[tuple[str, Child]] = [
-        ("cost", words.cost_phrase(verdict.cost)),
+        ("cost", story.cost_phrase(verdict)),
         ("gain", gain),
         ("remedy", prose(verdict.remedy)),
         ("risk", story.risk_phrase(verdict)),

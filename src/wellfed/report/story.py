@@ -258,6 +258,15 @@ def risk_phrase(verdict: Verdict) -> str | None:
     return said.get(verdict.risk, verdict.risk)
 
 
+def cost_phrase(verdict: Verdict) -> str | None:
+    """What the fault takes now. That of a step without the profiler is said to be so, since the trace shows a longer one."""
+    text, cost, gain = words.cost_phrase(verdict.cost), verdict.cost, verdict.gain
+    free = gain is not None and gain.measured_in == "time of the unprofiled step"
+    if text is None or cost is None or cost.unit != "ms/step" or not free:
+        return text
+    return text.replace("ms/step", "ms/step without the profiler", 1)
+
+
 def then_limits(verdict: Verdict) -> str | None:
     """What the step waits for once this is cured; None where it is not known."""
     name = verdict.gain.next if verdict.gain is not None else None

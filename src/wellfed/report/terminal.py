@@ -226,7 +226,7 @@ def _title(verdict: Verdict) -> list[Span]:
 def _finding(verdict: Verdict, width: int) -> list[Line]:
     lines = flow(_title(verdict), width, first=_pad(2), rest=4)
     lines += flow(prose(verdict.message), width, first=_pad(4), rest=4)
-    lines += _field("cost", words.cost_phrase(verdict.cost), width)
+    lines += _field("cost", story.cost_phrase(verdict), width)
     gain = words.gain_phrase(verdict.gain)
     if gain and (then := story.then_limits(verdict)):
         gain += f"; then {then} limits"
