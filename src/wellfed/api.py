@@ -238,13 +238,16 @@ class _Look(NamedTuple):
     verdicts: tuple[Verdict, ...]
     series: "tuple[CollectiveSeries, ...]"
     memory: "tuple[MemoryHeld, ...]" = ()
+    mark: "tuple[int, ...]" = ()
+    """The same for two copies of one recording only."""
 
 
 def _look(path: Path, asked: _Asked, each: "Each | None" = None) -> list[_Look] | WellfedError:
     """One file read, studied and judged; the error if nothing in it can be read."""
     from wellfed.analyze import analyze
+    from wellfed.analyze.bounds import bounded
     from wellfed.analyze.memory_told import held_in
-    from wellfed.analyze.together import of_steps, rank_told, series_of_timeline, with_cpu_calls
+    from wellfed.analyze.together import mark_of, of_steps, rank_told, series_of_timeline, with_cpu_calls
     from wellfed.analyze.window import cut
     from wellfed.check.trace import judge_study, with_knobs
     from wellfed.ingest import read_file
@@ -261,6 +264,7 @@ def _look(path: Path, asked: _Asked, each: "Each | None" = None) -> list[_Look] 
             continue
         if asked.window is not None:
             timeline = cut(timeline, *asked.window)
+        timeline = bounded(timeline)
         found = analyze(
             [timeline], step_ms=asked.step_ms, steps=asked.steps, each=each, replay_events=asked.replay_events
         )
@@ -281,7 +285,16 @@ def _look(path: Path, asked: _Asked, each: "Each | None" = None) -> list[_Look] 
             verdicts += tuple(_recording(timeline, study) for study in found.studies)
         rank = told if asked.many else timeline.rank
         looks.append(
-            _Look(timeline.source, rank, found.ranks, found.warnings, verdicts, whole, held_in(timeline))
+            _Look(
+                timeline.source,
+                rank,
+                found.ranks,
+                found.warnings,
+                verdicts,
+                whole,
+                held_in(timeline),
+                mark_of(timeline),
+            )
         )
         del timeline
     return looks
@@ -347,10 +360,12 @@ def _gathered(
     looks: Sequence[_Look], failed: Sequence[Verdict], asked: _Asked, network: str | None
 ) -> tuple[Case, tuple[Verdict, ...]]:
     """The case of all looks, unjudged, and its verdicts: each rank's own and those of all together."""
-    from wellfed.analyze.together import fold_warnings, rank_numbers, ranks_found
+    from wellfed.analyze.together import fold_warnings, once, rank_numbers, ranks_found
     from wellfed.check.trace import judge_ranks, saves_of
     from wellfed.model.verdict import worth
 
+    single, copies = once([(look.told, look.mark) for look in looks], [look.source for look in looks])
+    looks = [looks[k] for k in single]
     numbers, doubts = rank_numbers([look.told for look in looks], [look.source for look in looks])
     kept = [
         _numbered(look, number)
@@ -364,7 +379,7 @@ def _gathered(
     kept.sort(key=lambda look: (look.ranks[0].rank is None, look.ranks[0].rank or 0))
     ranks = tuple(rank for look in kept for rank in look.ranks)
     verdicts = tuple(sorted((v for look in kept for v in look.verdicts), key=worth))
-    warnings = (*doubts, *fold_warnings([look.warnings for look in kept]))
+    warnings = (*copies, *doubts, *fold_warnings([look.warnings for look in kept]))
     series = [one for look in kept for one in look.series]
     memory = tuple(held for look in kept for held in look.memory)
     if len(ranks) < 2:

@@ -144,8 +144,8 @@ def test_ranks_are_told_counted_or_doubted() -> None:
 
 
 def test_files_without_a_rank_are_counted_and_can_be_asked_for(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        write(tmp_path / f"{name}.json", simulate().events)
+    for name, kernels in (("a", 40), ("b", 41)):
+        write(tmp_path / f"{name}.json", simulate(kernels=kernels).events)
     case = api.trace(tmp_path)
     assert [r.rank for r in case.ranks] == [0, 1]
     assert [w.code for w in case.warnings if w.code == "ranks-by-order"] == ["ranks-by-order"]

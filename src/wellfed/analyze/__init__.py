@@ -1,5 +1,6 @@
 """A Timeline in: budget, idle causes, event graph, what-if. Pure numpy, integer nanoseconds."""
 
+import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 
 from wellfed.analyze.study import Study, study_device
@@ -39,6 +40,7 @@ def analyze(
     """Study every device of every timeline. `step_ms` is the unprofiled step in milliseconds when known;
     `steps` keeps the steps first to last (counted from 0, both included; of a timeline that was cut, those that
     lie in the window), `replay_events` bounds how many device events of a rank are replayed. `each` is told every timeline with the studies of its devices, once they are done."""
+    from wellfed.analyze.bounds import bounded, fewer
     from wellfed.analyze.steps import HostSteps
 
     def keep(all_steps: HostSteps) -> HostSteps:
@@ -49,11 +51,12 @@ def analyze(
 
     studies: list[Study] = []
     for timeline in timelines:
-        devices = sorted(timeline.gpus) or [0]
-        found = [
-            study_device(timeline, device, step_ms=step_ms, keep=keep, replay_events=replay_events)
-            for device in devices
-        ]
+        timeline = bounded(timeline)
+        found: list[Study] = []
+        for device in sorted(timeline.gpus) or [0]:
+            kept, told = fewer(keep)
+            study = study_device(timeline, device, step_ms=step_ms, keep=kept, replay_events=replay_events)
+            found.append(dataclasses.replace(study, warnings=(*study.warnings, *told)) if told else study)
         if each is not None:
             each(timeline, found)
         studies += found

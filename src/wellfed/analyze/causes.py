@@ -251,7 +251,7 @@ def _gaps_in(
     x = np.searchsorted(work.ts, b, side="left")  # the event that ends the gap: the first to start at its end
     x = np.where(x < len(work.ts), x, len(work.ts) - 1)
     ended = work.ts[x] >= b
-    orphan = launches.orphan[x] | ~ended
+    orphan = (launches.row[x] < 0) | ~ended
     l0 = np.where(orphan, a, launches.start[x])
     l1 = np.where(orphan, a, launches.end[x])
     late = ~orphan & (launches.start[x] > a) & launches.first[x]
@@ -359,10 +359,10 @@ def _synced_of(gaps: _Gaps, dispatch: Intervals) -> I64:
 
 def _other_stream_ended(timeline: Timeline, work: Work, x: I64, a: I64) -> Mask:
     """Whether the busy time before the gap was another stream's: then X waited for that work."""
-    stream = timeline.stream[work.rows]
     before = np.searchsorted(work.ends, a, side="right") - 1
     last = work.by_end[np.maximum(before, 0)]
-    return np.asarray((before >= 0) & (stream[last] != stream[x]))
+    stream = timeline.stream
+    return np.asarray((before >= 0) & (stream[work.rows[last]] != stream[work.rows[x]]))
 
 
 def _charge_syncs(

@@ -69,10 +69,9 @@ def _side(of_kernel: Ints, threads: set[int]) -> set[int]:
 def _left_over(stream: Ints, ts: I64, found: Mask) -> Mask:
     """Orphans before all launched work of their stream. On a stream without any, those before the first
     launched work of the device: the rest come from somewhere that the file does not show."""
-    left = np.zeros(len(ts), bool)
-    any_first = int(ts[found].min()) if found.any() else np.iinfo(np.int64).max
-    for q in np.unique(stream):
-        own = found & (stream == q)
-        first = int(ts[own].min()) if own.any() else any_first
-        left |= ~found & (stream == q) & (ts < first)
-    return left
+    never = np.iinfo(np.int64).max
+    streams, which = np.unique(stream, return_inverse=True)
+    first = np.full(len(streams), never, np.int64)
+    np.minimum.at(first, which[found], ts[found])
+    first[first == never] = first.min(initial=never)
+    return np.asarray(~found & (ts < first[which]))

@@ -4,6 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wellfed.analyze.budget import Work
+from wellfed.analyze.groups import by_value
 from wellfed.analyze.launches import Launches
 from wellfed.model.timeline import I64, Cat, Mask, Timeline
 
@@ -23,13 +24,12 @@ class OpChain:
         is_range = ((timeline.cat == Cat.OP) | (timeline.cat == Cat.ANNOTATION)) & (timeline.dur > 0)
         found: list[tuple[I64, npt.NDArray[np.int64]]] = []
         depth = 0
-        for thread in sorted(launches.threads):
-            mine = np.flatnonzero(of_call == thread)
-            rows = np.flatnonzero(is_range & (timeline.thread == thread))
-            if len(mine) and len(rows):
-                chain = _open_at(timeline.ts[rows], timeline.end[rows], launches.start[mine])
-                found.append((mine, np.where(chain >= 0, rows[chain], NO_OP)))
-                depth = max(depth, len(chain))
+        calls, ranges, end = by_value(of_call), by_value(timeline.thread, is_range), timeline.end
+        for thread in sorted(launches.threads & calls.keys() & ranges.keys()):
+            mine, rows = calls[thread], ranges[thread]
+            chain = _open_at(timeline.ts[rows], end[rows], launches.start[mine])
+            found.append((mine, np.where(chain >= 0, rows[chain], NO_OP)))
+            depth = max(depth, len(chain))
         self.rows = np.full((depth, len(work.ts)), NO_OP, np.int64)
         for mine, chain in found:
             self.rows[: len(chain), mine] = chain

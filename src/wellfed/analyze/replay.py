@@ -16,6 +16,7 @@ import numpy as np
 
 from wellfed.analyze.budget import Work
 from wellfed.analyze.causes import SYNC_CALL, Covers
+from wellfed.analyze.groups import by_value
 from wellfed.analyze.intervals import Intervals, covered, union
 from wellfed.analyze.launches import Launches
 from wellfed.analyze.loader import Pace, batches_of, pace_of, slowest_pace
@@ -481,10 +482,8 @@ class _Builder:
         older[self.events] = False
         older &= self.launches.left_over | (~self.launches.orphan & (self.launches.start < begin))
         stream = self.t.stream[self.work.rows]
-        return {
-            int(q): max(float(self.work.end[older & (stream == q)].max() - begin), 0.0)
-            for q in np.unique(stream[older])
-        }
+        end = self.work.end
+        return {q: max(float(end[rows].max() - begin), 0.0) for q, rows in by_value(stream, older).items()}
 
     def _needs(
         self, ts: I64, end: I64, stream: Ints, previous_end: I64, l1: I64
@@ -536,10 +535,11 @@ class _Builder:
         t, rows = self.t, self.launches.row[self.events]
         named = t.named(_WAIT_CALL.search)
         count, ordered = np.zeros(len(rows), np.int64), np.zeros(len(rows), bool)
-        for thread in self.launches.threads:
-            calls = t.ts[(t.cat == Cat.RUNTIME) & named[t.name] & (t.thread == thread)]
-            mine = np.flatnonzero((t.thread[rows] == thread) & self.launches.first[self.events])
-            told = np.searchsorted(calls, t.ts[rows[mine]])
+        waits = by_value(t.thread, (t.cat == Cat.RUNTIME) & named[t.name])
+        launched = by_value(t.thread[rows], self.launches.first[self.events])
+        for thread in self.launches.threads & waits.keys() & launched.keys():
+            mine = launched[thread]
+            told = np.searchsorted(t.ts[waits[thread]], t.ts[rows[mine]])
             count[mine], ordered[mine] = told, np.diff(told, prepend=0) > 0
         return count, ordered
 
@@ -551,10 +551,9 @@ def _typical(
 ) -> F64:
     """Median length of unblocked calls of the same name; 5 us where there is none."""
     out = np.full(len(kind), 5_000.0)
-    for name in np.unique(kind):
-        same = (kind == name) & usable
-        if same.any():
-            out[kind == name] = float(np.median(length[same]))
+    same = by_value(kind)
+    for name, rows in by_value(kind, usable).items():
+        out[same[name]] = float(np.median(length[rows]))
     return out
 
 

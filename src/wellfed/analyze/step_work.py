@@ -6,6 +6,7 @@ import numpy as np
 
 from wellfed.analyze.budget import Work
 from wellfed.analyze.families import family
+from wellfed.analyze.groups import by_value
 from wellfed.analyze.kernel_names import plain_name
 from wellfed.analyze.launches import Launches
 from wellfed.analyze.steps import HostSteps
@@ -79,19 +80,19 @@ def _operators(timeline: Timeline, launches: Launches) -> I32:
     found = np.full(len(launches.row), NO_OP, np.int32)
     has_call = launches.row >= 0
     of_call = np.where(has_call, timeline.thread[np.maximum(launches.row, 0)], -1)
-    for thread in sorted(launches.threads):
-        mine = np.flatnonzero(of_call == thread)
-        ops = is_op & (timeline.thread == thread)
-        for candidates in (ops, ops & known[timeline.name]):  # the better one overwrites
-            rows = np.flatnonzero(candidates)
+    end = timeline.end
+    calls, ops = by_value(of_call), by_value(timeline.thread, is_op)
+    for thread in sorted(launches.threads & calls.keys() & ops.keys()):
+        mine, all_of = calls[thread], ops[thread]
+        for rows in (all_of, all_of[known[timeline.name[all_of]]]):  # the better one overwrites
             if not len(rows):
                 continue
             order = np.lexsort((-timeline.dur[rows], timeline.ts[rows]))
             rows = rows[order]
-            reach = np.maximum.accumulate(timeline.end[rows])
+            reach = np.maximum.accumulate(end[rows])
             outer = rows[np.concatenate([[True], timeline.ts[rows][1:] >= reach[:-1]])]
             at = np.searchsorted(timeline.ts[outer], launches.start[mine], side="right") - 1
             holder = outer[np.maximum(at, 0)]
-            inside = (at >= 0) & (launches.start[mine] < timeline.end[holder])
+            inside = (at >= 0) & (launches.start[mine] < end[holder])
             found[mine[inside]] = timeline.name[holder[inside]]
     return found

@@ -1,6 +1,7 @@
 """Steps: as the host annotated them, and the windows on the device in which their work was done."""
 
 import re
+from collections import Counter
 from collections.abc import Collection
 
 import numpy as np
@@ -162,7 +163,8 @@ def _from_rows(timeline: Timeline, rows: list[int], source: str, threads: Collec
     """Intervals in order, of the thread that marks most of them; one that lies within its predecessor is left
     out."""
     of = timeline.thread[rows].tolist()
-    most = max(sorted(set(of)), key=lambda thread: (thread in threads, of.count(thread)))
+    count = Counter(of)
+    most = max(sorted(count), key=lambda thread: (thread in threads, count[thread]))
     rows = [r for r, thread in zip(rows, of, strict=True) if thread == most]
     names: list[str] = []
     start: list[int] = []

@@ -4,6 +4,7 @@ A rank's timeline is studied and let go; what stays are its summary and the colu
 memory holds one timeline a process however many ranks there are.
 """
 
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -93,6 +94,37 @@ def fold_warnings(of_ranks: Sequence[tuple[TraceWarning, ...]]) -> tuple[TraceWa
 def rank_told(timeline: Timeline) -> int | None:
     """The rank that the file itself tells, by content or name; None where a reader only counted processes."""
     return None if any(w.code == BY_ORDER for w in timeline.warnings) else timeline.rank
+
+
+def mark_of(timeline: Timeline) -> tuple[int, ...]:
+    """The same for two copies of one recording, and for no two recordings: absolute time and all times in ns."""
+    times = zlib.crc32(np.ascontiguousarray(timeline.ts).data)
+    return len(timeline), timeline.base_ns, times, zlib.crc32(np.ascontiguousarray(timeline.dur).data, times)
+
+
+def once(
+    marks: Sequence[tuple[int | None, tuple[int, ...]]], sources: Sequence[str]
+) -> tuple[list[int], tuple[TraceWarning, ...]]:
+    """Which timelines to keep: of each rank told and mark the first. A copy is no second rank; it is told."""
+    first: dict[tuple[int | None, tuple[int, ...]], int] = {}
+    kept: list[int] = []
+    copies: list[str] = []
+    for k, mark in enumerate(marks):
+        events = mark[1][0]
+        before = first.setdefault(mark, k)
+        if before == k or not events:
+            kept.append(k)
+        else:
+            copies.append(f"{sources[k]} is a copy of {sources[before]}")
+    if not copies:
+        return kept, ()
+    warning = TraceWarning(
+        code="same-recording",
+        count=len(copies),
+        sample="; ".join(copies[:MAX_NAMED]) + ": counted once",
+        weakens="how many ranks there are",
+    )
+    return kept, (warning,)
 
 
 def rank_numbers(

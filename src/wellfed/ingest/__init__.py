@@ -47,17 +47,18 @@ def find_traces(paths: Sequence[str | os.PathLike[str]]) -> list[Path]:
 
 
 def _named(path: Path) -> list[Path]:
-    """The files that one path, folder or glob names."""
+    """The files that one path, folder or glob names. Raises WellfedError for what can be neither."""
     if is_folder(path):
         return _once(sorted(p for p in path.rglob("*") if p.name.endswith(SUFFIXES) and p.is_file()))
     try:
-        if not any(c in str(path) for c in "*?[") or path.exists():
+        if path.exists() or not any(c in str(path) for c in "*?["):
             return [path]
         return sorted(
             Path(path.anchor or ".").glob(str(path.relative_to(path.anchor) if path.anchor else path))
         )
-    except (OSError, ValueError):  # no name and no pattern: whoever reads it says why
-        return [path]
+    except (OSError, ValueError) as error:  # too long for a name, say
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise WellfedError(f"can't read {str(path)[:80]}: {why}", hint="name the trace files") from error
 
 
 def _identity(path: Path) -> tuple[int, int] | Path:
