@@ -117,11 +117,10 @@ def _dropped(timeline: Timeline) -> Iterator[TraceWarning]:
     there = np.unique(timeline.corr[timeline.is_gpu])
     at = np.minimum(np.searchsorted(there, timeline.corr[rows]), len(there) - 1)
     has = there[at] == timeline.corr[rows]
-    lost, thread = rows[~has], timeline.thread[rows]
-    last = {
-        t: int(timeline.ts[rows[has & (thread == t)]].max(initial=-1)) for t in np.unique(thread).tolist()
-    }
-    lost = lost[timeline.ts[lost] < np.array([last[t] for t in timeline.thread[lost].tolist()], np.int64)]
+    lost, launched = rows[~has], rows[has]
+    last = np.full(int(timeline.thread[rows].max()) + 1, -1, np.int64)
+    np.maximum.at(last, timeline.thread[launched], timeline.ts[launched])
+    lost = lost[timeline.ts[lost] < last[timeline.thread[lost]]]
     lost = lost[~_captured(timeline, lost)]
     count = len(np.unique(timeline.corr[lost]))
     if count >= max(_LEAST * len(rows), 1):

@@ -12,6 +12,7 @@ import hashlib
 import mmap
 import os
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ from wellfed.ingest.source import checksum
 from wellfed.model import TraceWarning
 from wellfed.model.timeline import CommArgs, MemoryEvents, Shape, Timeline
 
-READER_VERSION = 2
+READER_VERSION = 3
 """Raised whenever a reader makes other rows of the same file."""
 WORTH_BYTES = 4 << 20
 """Smaller files (packed or not) are read as fast as a cache is opened."""
@@ -74,8 +75,11 @@ def load(path: Path) -> list[Timeline] | None:
     if place is None:
         return None
     try:
-        with place.open("rb") as file:
-            if os.fstat(file.fileno()).st_uid != os.geteuid():
+        with os.fdopen(
+            os.open(place, os.O_RDONLY | os.O_NONBLOCK), "rb"
+        ) as file:  # a pipe would be waited for
+            facts = os.fstat(file.fileno())
+            if facts.st_uid != os.geteuid() or not stat.S_ISREG(facts.st_mode):
                 return None
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         os.utime(place)  # the least recently used goes first

@@ -18,7 +18,7 @@ from wellfed.ingest.kineto_columns import COLUMNS, START, Columns
 from wellfed.ingest.kineto_event import NO_TIME, as_int, as_small_int
 from wellfed.ingest.kineto_plain import PlainReader
 from wellfed.ingest.pieces import BROKEN
-from wellfed.ingest.rows import rank_in, without_gc
+from wellfed.ingest.rows import MAX_DEVICE, rank_in, without_gc
 from wellfed.ingest.scan import scan, text_of
 from wellfed.ingest.source import Source
 from wellfed.model import WellfedError
@@ -250,14 +250,16 @@ def _clean(column: dict[str, Any], told: Columns) -> tuple[dict[str, Any], int]:
     some = ts[timed & (ts > 0)]
     far = timed & (np.abs(ts - int(np.median(some))) > DAY_NS) if len(some) else np.zeros(len(ts), bool)
     wrong = timed & ((dur < 0) | (dur > DAY_NS))
+    placeless = timed & ~far & ~wrong & (column["device"] > MAX_DEVICE)
     for mask, code, text in (
         (~timed, "no-time", "events without a readable start"),
         (far, "clock-trouble", "events more than a day from the rest (a zero or broken clock)"),
         (wrong & on_gpu & ~far, "bad-duration", "GPU events of negative or giant duration"),
+        (placeless & on_gpu, "bad-device", f"GPU events of a device above {MAX_DEVICE}"),
     ):
         if mask.any():
             told.warn(code, f"{int(mask.sum())} {text}, dropped", "busy and idle time", int(mask.sum()))
-    keep = timed & ~far & ~(wrong & on_gpu)
+    keep = timed & ~far & ~((wrong | placeless) & on_gpu)
     if not keep.all():
         column = {k: v[keep] for k, v in column.items()}
         wrong = wrong[keep]
@@ -345,8 +347,7 @@ def _fill_device(column: dict[str, Any], threads: tuple[tuple[str, str], ...]) -
     from_pid = np.array(
         [max(as_small_int(pid), 0) if as_small_int(pid) < 256 else 0 for pid, _ in threads] or [0]
     )
-    found = np.where(column["device"] >= 0, column["device"], from_pid[column["thread"]])
-    return np.where(found < 2**15, found, 0)
+    return np.where(column["device"] >= 0, column["device"], from_pid[column["thread"]])
 
 
 def _fill_stream(column: dict[str, Any], threads: tuple[tuple[str, str], ...]) -> Any:

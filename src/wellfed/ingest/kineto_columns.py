@@ -25,6 +25,7 @@ from wellfed.ingest.kineto_event import (
     decode_one,
     decode_text,
     digits_ns,
+    length_ns,
     mend,
 )
 from wellfed.ingest.pieces import object_end
@@ -422,7 +423,7 @@ class Columns:
         names, threads = self.names, self.threads
         told: dict[str, list[int]] = {
             "ts": [digits_ns(e.ts) for e in kept],
-            "dur": [digits_ns(e.dur, 0) for e in kept],
+            "dur": [length_ns(e.dur) for e in kept],
             "cat": [category(e.cat) for e in kept],
             "name": [names.setdefault(str(e.name), len(names)) for e in kept],
             "thread": [threads.setdefault((str(e.pid), str(e.tid)), len(threads)) for e in kept],

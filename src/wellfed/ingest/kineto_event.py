@@ -217,6 +217,11 @@ def digits_ns(value: msgspec.Raw, missing: int = NO_TIME) -> int:
     return sign * ns if ns < 9_200_000_000_000_000_000 else missing
 
 
+def length_ns(value: msgspec.Raw) -> int:
+    """A duration as `digits_ns` reads it: 0 where there is none, -1, which none can be, where it is no number."""
+    return digits_ns(value, 0 if bytes(value).strip() in (b"", b"null") else -1)
+
+
 def as_small_int(value: Any) -> int:
     """An integer of any spelling (7, "7", "0x7f"); -1 where there is none or 64 bits cannot hold it."""
     number = as_int(value)

@@ -24,6 +24,7 @@ from wellfed.ingest.kineto_event import (
     as_small_int,
     category,
     digits_ns,
+    length_ns,
 )
 from wellfed.ingest.pieces import BROKEN
 from wellfed.ingest.scan import I64, microseconds, text_of
@@ -175,9 +176,12 @@ class PlainReader:
         names, threads, shapes, join = self._columns.names, self._threads, self._shapes, b"\0".join
         ext = _integers([a.ext for a in args])
         times = _nanoseconds([e.ts for e in events] + [e.dur for e in events])
+        ts, dur = times[: len(events)], times[len(events) :].copy()
+        for i in np.flatnonzero(dur == NO_TIME).tolist():
+            dur[i] = length_ns(events[i].dur)
         return {
-            "ts": times[: len(events)],
-            "dur": np.where(times[len(events) :] == NO_TIME, 0, times[len(events) :]),
+            "ts": ts,
+            "dur": dur,
             "name": np.array([names.setdefault(e.name, len(names)) for e in events], np.int32),
             "thread": np.array([threads[e.pid, e.tid] for e in events], np.int32),
             "corr": _integers([a.correlation for a in args]),

@@ -16,6 +16,8 @@ from wellfed.model import TraceWarning, WellfedError
 from wellfed.model.timeline import I64, Cat, Mask, Timeline
 
 DAY_NS = 24 * 3600 * 10**9
+MAX_DEVICE = 2**15 - 1
+"""The largest number of a device that its column holds; no machine has so many."""
 _FARTHEST = 2**61
 """Times beyond are clipped, so that differences stay within 64 bits; what is clipped is dropped as far off."""
 _LARGE_STREAM = 2**31 - 1
@@ -98,7 +100,7 @@ class Rows:
         on_gpu = _on_gpu(column["cat"])
         names, name = _used(list(self._names), column["name"])
         threads, thread = _used(list(self._threads), column["thread"])
-        device = np.where(on_gpu, np.clip(column["device"], 0, 2**15 - 1), -1)
+        device = np.where(on_gpu, np.maximum(column["device"], 0), -1)
         known = gpus or {}
         return Timeline(
             source=source,
@@ -218,13 +220,15 @@ def _clean(column: dict[str, I64], told: Rows) -> dict[str, I64]:
     gpu = _on_gpu(column["cat"])
     far = np.abs(ts - int(np.median(ts))) > DAY_NS
     wrong = (dur < 0) | (dur > DAY_NS)
+    placeless = gpu & ~far & ~wrong & (column["device"] > MAX_DEVICE)
     for mask, code, text in (
         (far, "clock-trouble", "events more than a day from the rest (a zero or broken clock)"),
         (wrong & gpu & ~far, "bad-duration", "GPU events of negative or giant duration"),
+        (placeless, "bad-device", f"GPU events of a device above {MAX_DEVICE}"),
     ):
         if mask.any():
             told.warn(code, f"{int(mask.sum())} {text}, dropped", "busy and idle time", int(mask.sum()))
-    keep = ~far & ~(wrong & gpu)
+    keep = ~far & ~(wrong & gpu) & ~placeless
     column = {k: v[keep] for k, v in column.items()}
     ts, dur, wrong = column["ts"], column["dur"], wrong[keep]
     if wrong.any():
