@@ -6,14 +6,15 @@ import os
 import shutil
 import sqlite3
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import zstandard
 from trace_builder import event, kernel, simulate, text_of, write
 
-from conftest import RunCli
 from wellfed import api
 from wellfed.analyze import bounds
 from wellfed.analyze.groups import by_value
@@ -66,7 +67,9 @@ def test_a_copy_is_no_second_rank(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["same", "link", "hard", "folder"])
 @pytest.mark.parametrize("verb", ["trace", "compare"])
-def test_an_output_never_replaces_what_is_read(tmp_path: Path, run_cli: RunCli, how: str, verb: str) -> None:
+def test_an_output_never_replaces_what_is_read(
+    tmp_path: Path, run_cli: Callable[..., Any], how: str, verb: str
+) -> None:
     path = write(tmp_path / "a.json", simulate().events)
     before = path.read_bytes()
     target = path if how in ("same", "folder") else tmp_path / "out.json"
