@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from wellfed.model.counting import counted
 from wellfed.model.placement import DISJOINT, Placement, RankPlace, cpu_ranges
 from wellfed.report import lines as layout
 from wellfed.report import words
@@ -24,9 +25,9 @@ def plain(placed: Placement) -> dict[str, Any]:
 
 def render(placed: Placement, *, width: int, color: bool = False) -> str:
     """The table, the reasons (ranks that share one together), warnings, and the equivalents."""
-    count = words.plural(len(placed.ranks), "rank")
+    count = counted(len(placed.ranks), "rank")
     used = "" if placed.mode == placed.asked else f" instead of {placed.asked}"
-    head = f"{count}, {words.plural(placed.gpus, 'GPU')}, mode {placed.mode}{used}: {_sizes(placed)}"
+    head = f"{count}, {counted(placed.gpus, 'GPU')}, mode {placed.mode}{used}: {_sizes(placed)}"
     out: list[Line] = [[(head, "head")], []]
     out += _table(placed, width)
     out.append([])

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import NamedTuple
 
+from wellfed.model.counting import counted
 from wellfed.model.machine import CpuThread, Gpu, Machine, NumaNode
 from wellfed.model.placement import cpu_ranges
 from wellfed.place.locality import local_cpus
@@ -165,11 +166,11 @@ def tree(machine: Machine) -> list[str]:
 
 
 def _node_text(node: Node) -> str:
-    bits = [f"node {node.id}", words.plural(len(node.cpus), "CPU")]
+    bits = [f"node {node.id}", counted(len(node.cpus), "CPU")]
     if node.cores and node.cores != len(node.cpus):
-        bits.append(words.plural(node.cores, "core"))
+        bits.append(counted(node.cores, "core"))
     if len(node.groups) > 1:
-        bits.append(words.plural(len(node.groups), "L3 group"))
+        bits.append(counted(len(node.groups), "L3 group"))
     if node.mem_bytes is not None:
         bits.append(words.size(node.mem_bytes))
     return ", ".join(bits)
@@ -208,7 +209,7 @@ def _distance_text(machine: Machine) -> str:
             if name > node.id and name in {other.id for other in rows}:
                 counts[distance] += 1
     return ", ".join(
-        f"{distance} between {words.plural(n, 'pair')} of nodes" for distance, n in sorted(counts.items())
+        f"{distance} between {counted(n, 'pair')} of nodes" for distance, n in sorted(counts.items())
     )
 
 
@@ -241,14 +242,14 @@ def title(machine: Machine) -> str:
         return "no CPU is known"
     nodes = [node for _, found in layout.sockets for node in found]
     bits = [
-        words.plural(len({name for names, _ in layout.sockets for name in names}), "socket"),
-        words.plural(len(nodes), "node") + " with CPUs",
-        words.plural(sum(node.cores for node in nodes), "core"),
+        counted(len({name for names, _ in layout.sockets for name in names}), "socket"),
+        counted(len(nodes), "node") + " with CPUs",
+        counted(sum(node.cores for node in nodes), "core"),
     ]
     if layout.memory:
-        bits.append(words.plural(len(layout.memory), "node") + " of memory only")
+        bits.append(counted(len(layout.memory), "node") + " of memory only")
     if machine.gpus:
-        bits.append(words.plural(len(machine.gpus), "GPU"))
+        bits.append(counted(len(machine.gpus), "GPU"))
     return ", ".join(bits)
 
 
