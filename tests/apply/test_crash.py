@@ -4,7 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
-import machines as m
+import fake_host as m
 import pytest
 
 from wellfed.apply import engine
