@@ -130,7 +130,7 @@ def test_headings_and_charts_are_there(browser: Any, pages: dict[str, Path], the
         "return [...document.querySelectorAll('figure svg')].map(e => [e.getBoundingClientRect().width,"
         " e.querySelectorAll('path[fill^=var],text').length, e.getAttribute('aria-label').length])"
     )
-    assert len(drawn) == 7
+    assert len(drawn) == 8
     assert all(wide > 300 and marks > 5 and label > 10 for wide, marks, label in drawn)
     # The drawing follows the theme: its text has the page's ink.
     ink, text = browser.execute_script(
