@@ -6,6 +6,7 @@ from host_cases import CASES, GPU_ON_BUS, H200, PORT, TWO_NODES, ceilings, gpus,
 
 from wellfed.check import INTENTS, host_codes, judge_machine, manual
 from wellfed.check.evaluate import _steps as steps
+from wellfed.check.expression import OPEN_COLLECTIONS
 from wellfed.model import Fact, Machine, Verdict
 
 
@@ -71,6 +72,8 @@ def take_away(node: dict, way: list) -> None:
         node = node[step]
     if path[-1:] in (["sysctls"], ["tools"], ["events"], ["config"], ["mitigations"]):
         node.pop(last, None)
+    elif ".".join(str(step) for step in way) in OPEN_COLLECTIONS:
+        node[last] = type(node[last])()
     else:
         node[last] = [] if not path else None  # a collection of the machine
 
@@ -292,10 +295,10 @@ def test_no_configuration_file_of_nccl_is_an_answer() -> None:
 @pytest.mark.parametrize(
     ("software", "gpu", "state"),
     [
-        ({"driver": "525.105.17", "nccl": "2.28.9"}, "NVIDIA H200", "pass"),
+        ({"driver": "525.105.17", "nccl": "2.28.9", "torch": "2.8.0"}, "NVIDIA H200", "pass"),
         ({"driver": "525.60.13"}, "NVIDIA H200", "finding"),
         ({"driver": "580.95.05", "nccl": "2.16.2"}, "NVIDIA A40", "finding"),
-        ({"driver": "580.95.05", "nccl": "2.16.2"}, "NVIDIA H200", "pass"),
+        ({"driver": "580.95.05", "nccl": "2.16.2", "torch": "2.8.0"}, "NVIDIA H200", "pass"),
         ({"driver": "580.95.05", "nccl": "2.16.2"}, None, "not-judged"),
         ({"driver": "580.95.05"}, "NVIDIA H200", "not-judged"),
         ({"driver": "rolling", "nccl": "2.28.9"}, "NVIDIA H200", "not-judged"),

@@ -60,7 +60,7 @@ CLOUD_VM: dict[str, Any] = {
     },
     "environment": {"CUDA_VISIBLE_DEVICES": "0"},
     "software": {
-        "driver": "580.95.05", "driver_open": True, "nccl": "2.28.9", "nccl_config": [], "persistenced_running": False,
+        "driver": "580.95.05", "driver_open": True, "torch": "2.8.0", "nccl": "2.28.9", "nccl_config": [], "persistenced_running": False,
         "tools": {"numactl": False},
     },
     "seen": ("rdma",),
@@ -125,7 +125,7 @@ def test_a_quiet_machine_is_not_judged_good_where_nobody_could_look() -> None:
 
 
 def test_a_machine_without_a_gpu_has_nothing_to_say_of_gpus() -> None:
-    tree = {**CLOUD_VM, "gpus": [], "pci": [], "seen": ("rdma", "gpus", "pci")}
+    tree = {**CLOUD_VM, "gpus": [], "pci": [], "seen": ("rdma", "gpus", "pci", "diagnostics")}
     verdicts = [v for v in judge_machine(machine(tree)) if v.layer in ("gpu", "nvlink", "driver")]
     assert {(v.verdict, v.reason) for v in verdicts} == {("not-judged", "not-applicable")}
 

@@ -20,6 +20,7 @@ CODES = {
     "LibraryNotFound": 12,
     "FunctionNotFound": 13,
     "GpuIsLost": 15,
+    "CorruptedInforom": 14,
     "LibRmVersionMismatch": 18,
     "Unknown": 999,
 }
@@ -60,6 +61,21 @@ def fabric_info() -> Any:
 
 def fill_fabric(_: Any, reference: Any) -> None:
     reference._obj.state, reference._obj.healthMask = 3, 2
+
+
+def profiles_info() -> Any:
+    class Mask(ctypes.Structure):
+        _fields_ = [("mask", ctypes.c_uint * 8)]
+
+    class Info(ctypes.Structure):
+        _fields_ = [("requestedProfilesMask", Mask)]
+
+    return Info()
+
+
+def fill_profiles(_: Any, reference: Any) -> None:
+    reference._obj.requestedProfilesMask.mask[0] = 0b10
+    reference._obj.requestedProfilesMask.mask[1] = 1
 
 
 def link_state(_: Any, link: int) -> int:
@@ -146,6 +162,10 @@ def fake(**changes: Any) -> types.ModuleType:
         "nvmlDeviceGetGspFirmwareVersion": lambda h: b"570.124.06",
         "nvmlDeviceGetComputeRunningProcesses": lambda h: [struct(pid=7, usedGpuMemory=None)],
         "nvmlSystemGetProcessName": lambda pid: b"/opt/env/bin/python3 train.py --token=secret",
+        "nvmlDeviceValidateInforom": lambda h: None,
+        "nvmlSystemGetConfComputeState": lambda: struct(ccFeature=0),
+        "c_nvmlWorkloadPowerProfileCurrentProfiles_v1_t": profiles_info,
+        "nvmlDeviceWorkloadPowerProfileGetCurrentProfiles": fill_profiles,
         "nvmlDeviceGetP2PStatus": lambda a, b, cap: 0 if cap == 0 else 5,
     }
     module = types.ModuleType("pynvml")
@@ -191,6 +211,7 @@ def test_answers(look: Look) -> None:
         "Hopper",
     )
     assert gpu["memory_temperature"] == 41
+    assert (gpu["inforom_valid"], gpu["confidential"], gpu["power_profiles"]) == (True, False, [1, 32])
     assert gpu["throttle"] == {"mask": 0x44, "names": ["sw_power_cap", "hw_thermal_slowdown"]}
     assert gpu["gpu_numa_id"] == {"error": "NotSupported"}
     assert (gpu["memory_affinity"], gpu["cpu_affinity"]) == ([2], [0xFF, 1 << 63])
@@ -380,3 +401,10 @@ def test_the_real_pynvml_knows_our_names() -> None:
 )
 def test_program(command: str, name: str) -> None:
     assert nvml.program(command) == name
+
+
+def test_a_corrupted_inforom_is_an_answer(look: Look) -> None:
+    (gpu,) = look(nvmlDeviceValidateInforom=failure("CorruptedInforom"))["devices"]
+    assert gpu["inforom_valid"] is False
+    (gpu,) = look(nvmlDeviceValidateInforom=failure("NotSupported"))["devices"]
+    assert gpu["inforom_valid"] == {"error": "NotSupported"}

@@ -110,6 +110,15 @@ def _placed(host: Host, vendor: str, device: Device) -> Device:
     )
     if number:
         placed["device_id"] = _sysfs_id(vendor, number)
+    if vendor == "nvidia":
+        status = colon_fields(host.read(f"{PROC}/{address}/power").text or "").get("Runtime D3 status")
+        if status:
+            placed["runtime_d3"] = Seen(status, f"{PROC}/{address}/power: {status}")
+    else:
+        for kind in ("compute", "memory"):
+            mode = sysfs.word(host, f"{PCI_DEVICES}/{address}/current_{kind}_partition")
+            if mode:
+                placed[f"{kind}_partition"] = Seen(mode, mode)
     if _value(device, "numa_node") is None:
         node = sysfs.numa_node(host, address)
         if node is not None:

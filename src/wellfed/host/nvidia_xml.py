@@ -141,6 +141,7 @@ def _gpu(gpu: "Element", driver: str | None) -> dict[str, Seen]:
     seen["ecc_uncorrected"] = _ecc(gpu, "volatile")
     seen["ecc_uncorrected_aggregate"] = _ecc(gpu, "aggregate")
     seen["throttle"] = _throttle(gpu)
+    seen["event_reason_us"] = _event_reasons(gpu)
     seen["mig_capable"] = _mig_capable(gpu)
     if seen["mig"].status == "ok":
         count = len(gpu.findall("mig_devices/mig_device"))
@@ -333,6 +334,28 @@ def _throttle(gpu: "Element") -> Seen:
         active += [name for name, word in told.items() if word == "active" and name not in known]
         return Seen(active, ", ".join(f"{name}: {word}" for name, word in told.items()))
     return Seen(status="missing", detail="no <clocks_event_reasons> in this log")
+
+
+_REASONS = {
+    "sw_power_cap": "sw_power_cap",
+    "sync_boost": "sync_boost",
+    "sw_therm_slowdown": "sw_thermal_slowdown",
+    "hw_therm_slowdown": "hw_thermal_slowdown",
+    "hw_power_brake": "hw_power_brake_slowdown",
+}
+"""Counters of `clocks_event_reasons_counters`, by the names that the reasons have elsewhere."""
+
+
+def _event_reasons(gpu: "Element") -> Seen:
+    group = gpu.find("clocks_event_reasons_counters")
+    if group is None:
+        return Seen(status="missing", detail="no <clocks_event_reasons_counters> in this log")
+    seen = {
+        name: _convert(group.findtext(f"clocks_event_reasons_counters_{tag}") or "", _whole("us"))
+        for tag, name in _REASONS.items()
+    }
+    told = {name: one.value for name, one in seen.items() if one.status == "ok"}
+    return Seen(told, str(told)) if told else next(iter(seen.values()))
 
 
 def _mig_capable(gpu: "Element") -> Seen:

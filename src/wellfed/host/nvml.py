@@ -311,6 +311,24 @@ def _fabric_answer(nv: Nvml, info: Any) -> dict[str, Any]:
     }
 
 
+def _inforom(nv: Nvml, handle: Handle) -> bool:
+    try:
+        nv.nvmlDeviceValidateInforom(handle)
+    except _errors(nv) as error:
+        if _name(error) != "CorruptedInforom":
+            raise
+        return False
+    return True
+
+
+def _power_profiles(nv: Nvml, handle: Handle) -> list[int]:
+    """Numbers of the profiles that are requested."""
+    told = nv.c_nvmlWorkloadPowerProfileCurrentProfiles_v1_t()
+    nv.nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(handle, ctypes.byref(told))
+    words = told.requestedProfilesMask.mask
+    return [32 * i + bit for i, word in enumerate(words) for bit in range(32) if int(word) >> bit & 1]
+
+
 def _gsp(nv: Nvml, handle: Handle) -> dict[str, Any]:
     enabled = bool(nv.nvmlDeviceGetGspFirmwareMode(handle)[0])
     version = _text(nv.nvmlDeviceGetGspFirmwareVersion(handle)) if enabled else None
@@ -410,6 +428,9 @@ QUERIES: dict[str, Query] = {
     "fabric": _first(_fabric, _fabric_v1),
     "c2c": lambda nv, h: bool(nv.nvmlDeviceGetC2cModeInfoV(h).isC2cEnabled),
     "gsp": _gsp,
+    "inforom_valid": _inforom,
+    "confidential": lambda nv, h: bool(nv.nvmlSystemGetConfComputeState().ccFeature),
+    "power_profiles": _power_profiles,
     "processes": _first(
         lambda nv, h: _processes(nv, nv.nvmlDeviceGetComputeRunningProcesses(h)),
         lambda nv, h: _processes(nv, nv.nvmlDeviceGetComputeRunningProcesses_v2(h)),

@@ -186,6 +186,9 @@ NVML_FIELDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "fabric_status": ("fabric", _fabric("status")),
     "c2c": ("c2c", _yes),
     "gsp_firmware": ("gsp", _gsp),
+    "inforom_valid": ("inforom_valid", _yes),
+    "confidential": ("confidential", _yes),
+    "power_profiles": ("power_profiles", lambda numbers: [_whole(number) for number in numbers]),
     "processes": ("processes", _processes),
 }
 """Field of Gpu: the query of `nvml.py` that answers it, and how its answer is read."""

@@ -11,7 +11,7 @@ from wellfed.host import nvidia_xml
 from wellfed.host.door import Host, Reading
 from wellfed.host.gpu import driver_version
 from wellfed.host.libraries import library_facts
-from wellfed.host.parse import first_ok, gap, known
+from wellfed.host.parse import colon_fields, first_ok, gap, known
 from wellfed.host.sysfs import word
 from wellfed.model.fact import Fact
 
@@ -31,6 +31,10 @@ def read_software(host: Host) -> list[Fact]:
         *_tools(host),
         *_daemons(host),
         _nccl_config(host),
+        _driver_params(host),
+        _device_nodes(host),
+        _cdi_driver(host),
+        known("diagnostics", [], "none was handed over"),
     ]
 
 
@@ -220,3 +224,44 @@ def _nccl_config(host: Host) -> Fact:
         return gap("software.nccl_config", reading.source, reading.status, reading.detail)
     names = sorted(set(re.findall(r"^\s*((?:NCCL|RCCL)_[A-Z0-9_]{1,60})\s*=", reading.text, re.M)))
     return known("software.nccl_config", names, reading.source, "\n".join(names))
+
+
+_PARAMS = "/proc/driver/nvidia/params"
+_CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi", "/run/cdi")
+
+
+def _driver_params(host: Host) -> Fact:
+    """Parameters of the NVIDIA module, quotes taken off; names of folders are nobody's business."""
+    key = "software.driver_params"
+    reading = host.read(_PARAMS)
+    if reading.text is None:
+        return gap(key, reading.source, reading.status, reading.detail)
+    told = {
+        name: value.strip('"')
+        for name, value in colon_fields(reading.text).items()
+        if name != "TemporaryFilePath"
+    }
+    return known(key, told, reading.source) if told else gap(key, reading.source, "error", "no parameters")
+
+
+def _device_nodes(host: Host) -> Fact:
+    """NVIDIA's device files. A recording that has none may not have looked."""
+    key = "software.device_nodes"
+    nodes = [name for name in host.listdir("/dev") if re.fullmatch(r"nvidia(?:\d+|ctl|-[a-z-]+)", name)]
+    if not nodes:
+        return gap(key, "/dev", "missing", "no NVIDIA device files are listed")
+    return known(key, nodes, "/dev")
+
+
+def _cdi_driver(host: Host) -> Fact:
+    """The newest driver whose libraries a specification names."""
+    key = "software.cdi_driver"
+    found: set[str] = set()
+    for folder in _CDI_FOLDERS:
+        for name in host.listdir(folder)[:16]:
+            if name.endswith((".yaml", ".json")):
+                text = host.read(f"{folder}/{name}").text or ""
+                found.update(re.findall(r"lib(?:cuda|nvidia-ml)\.so\.(\d{3}\.\d+(?:\.\d+)?)", text))
+    if not found:
+        return gap(key, _CDI_FOLDERS[0], "missing", "no CDI specification names a driver")
+    return known(key, max(found, key=lambda text: [int(part) for part in text.split(".")]), _CDI_FOLDERS[0])
