@@ -88,14 +88,24 @@ def inspect(host: PathLike | None = None) -> Case:
 
 
 def check(
-    host: PathLike | None = None, *, intent: str = "training", ignore: Mapping[str, str] | None = None
+    host: PathLike | None = None,
+    *,
+    intent: str = "training",
+    ignore: Mapping[str, str] | None = None,
+    evidence: Sequence[PathLike] = (),
 ) -> Case:
     """Judge the machine for `intent` (`training`, `latency`...: `wellfed.check.INTENTS`).
 
-    `ignore` maps codes to the reason why their findings are set aside; those go to `case.ignored`."""
+    `ignore` maps codes to the reason why their findings are set aside; those go to `case.ignored`. `evidence` are files
+    that say more of the same machine: DCGM's diagnostics, a kernel log, a log of the fabric manager."""
     from wellfed.check import judge_machine
 
     looked = inspect(host)
+    assert looked.machine is not None
+    if evidence:
+        from wellfed.host import with_evidence
+
+        looked = replace(looked, machine=with_evidence(looked.machine, evidence))
     assert looked.machine is not None
     return _judged("check", looked, judge_machine(looked.machine, intent=intent), ignore)
 

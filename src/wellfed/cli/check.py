@@ -11,7 +11,13 @@ from wellfed.cli.config import ignores, intent_option, tell_unused
 @intent_option
 @fail_on_option("error")
 @output_options("text", "json", "md", "html")
-def command(host: str | None, intent: str, fail_on: str, output: Output) -> None:
+@click.option(
+    "--evidence",
+    multiple=True,
+    metavar="FILE",
+    help="DCGM's JSON, a kernel log or a fabric manager log of this machine; may be repeated.",
+)
+def command(host: str | None, intent: str, fail_on: str, output: Output, evidence: tuple[str, ...]) -> None:
     """Judge the machine: pass, finding, or not judged and why.
 
     Nothing is changed and nothing is measured. Findings set aside in wellfed.toml are listed with their
@@ -20,6 +26,6 @@ def command(host: str | None, intent: str, fail_on: str, output: Output) -> None
     from wellfed import api
 
     ignore = ignores()
-    case = api.check(host, intent=intent, ignore=ignore)
+    case = api.check(host, intent=intent, ignore=ignore, evidence=evidence)
     tell_unused(case, ignore)
     emit(case, output, kind="check", fail_on=fail_on)

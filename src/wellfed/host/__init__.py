@@ -15,8 +15,10 @@ from wellfed.host.recorded import host_of, open_recorded
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Iterable
 
     from wellfed.host.recorder import RecordSummary
+    from wellfed.model import Machine
 
 __all__ = [
     "COMMANDS",
@@ -28,6 +30,7 @@ __all__ = [
     "look",
     "open_host",
     "record",
+    "with_evidence",
 ]
 
 
@@ -45,3 +48,19 @@ def record(
     from wellfed.host.recorder import record as write
 
     return write(host, path, redact=redact, now=now)
+
+
+def with_evidence(machine: "Machine", paths: "Iterable[str | os.PathLike[str]]") -> "Machine":
+    """The machine with what files handed over say of it. Results of several files stand together; of a field that both
+    saw, the file counts."""
+    from wellfed.host.assemble import assemble
+    from wellfed.host.evidence import facts_of
+    from wellfed.model.base import replace
+
+    handed = [fact for path in paths for fact in facts_of(path)]
+    joined = {fact.key: fact for fact in handed}
+    for key in joined:
+        together = [item for fact in handed if fact.key == key for item in fact.value]
+        joined[key] = replace(joined[key], value=together)
+    unread = {key: why for key, why in machine.gaps.items() if key not in machine.facts}
+    return assemble([*joined.values(), *machine.facts.values()], unread)

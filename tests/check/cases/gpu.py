@@ -56,7 +56,11 @@ CASES: dict[str, Any] = {
     ),
     "GPU27": (_holder(is_foreign=True), _holder(is_foreign=False), "info"),
     "GPU28": (
-        {"diagnostics": [{"tool": "dcgm", "test": "pcie", "result": "Fail"}]},
+        {
+            "diagnostics": [
+                {"tool": "dcgm", "test": "pcie", "result": "Fail", "detail": "DCGM 4.5.0, driver 580.1"}
+            ]
+        },
         {"diagnostics": [{"tool": "dcgm", "test": "pcie", "result": "Skip"}]},
         "warning",
     ),
