@@ -11,7 +11,7 @@ from wellfed.host import nvidia_xml
 from wellfed.host.door import Host, Reading
 from wellfed.host.gpu import driver_version
 from wellfed.host.libraries import library_facts
-from wellfed.host.parse import colon_fields, first_ok, gap, known
+from wellfed.host.parse import colon_fields, fact, first_ok, gap, known
 from wellfed.host.sysfs import word
 from wellfed.model.fact import Fact
 
@@ -34,6 +34,7 @@ def read_software(host: Host) -> list[Fact]:
         _driver_params(host),
         _device_nodes(host),
         _cdi_driver(host),
+        fact("kernel.enabled_services", host.run("systemctl-services"), _enabled, line="=enabled"),
         known("diagnostics", [], "none was handed over"),
     ]
 
@@ -265,3 +266,10 @@ def _cdi_driver(host: Host) -> Fact:
     if not found:
         return gap(key, _CDI_FOLDERS[0], "missing", "no CDI specification names a driver")
     return known(key, max(found, key=lambda text: [int(part) for part in text.split(".")]), _CDI_FOLDERS[0])
+
+
+def _enabled(text: str) -> tuple[str, ...]:
+    """Ids of the watched units that start at boot, `.service` left off."""
+    blocks = (dict(line.partition("=")[::2] for line in block.splitlines()) for block in text.split("\n\n"))
+    units = (block.get("Id", "") for block in blocks if block.get("UnitFileState") == "enabled")
+    return tuple(sorted(name.removesuffix(".service") for name in units if name))

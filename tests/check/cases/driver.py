@@ -21,7 +21,24 @@ def _box(*nodes: str) -> dict[str, Any]:
     return {"gpus": [NVIDIA], "container": {"kind": "docker"}, "software": {"device_nodes": list(nodes)}}
 
 
+def _cuda(build: str) -> dict[str, Any]:
+    return {"gpus": [NVIDIA], "software": {"torch_cuda": build, "cuda_driver": "12.8"}}
+
+
+def _gdr(*modules: str) -> dict[str, Any]:
+    ucx = {"environment": {"UCX_TLS": "rc"}}
+    return {"gpus": [NVIDIA], "rdma": [PORT], **ucx, "kernel": {"modules": list(modules)}}
+
+
+def _boot(*units: str) -> dict[str, Any]:
+    kernel = {"enabled_services": list(units), "active_services": ["sshd"]}
+    return {"gpus": [NVIDIA], "software": {"persistenced_running": True}, "kernel": kernel}
+
+
 CASES: dict[str, Any] = {
+    "DRV02": (_cuda("13.0"), _cuda("12.9"), "warning"),
+    "DRV07": (_gdr("nvidia"), _gdr("nvidia", "gdrdrv"), "info"),
+    "DRV11": (_boot("sshd"), _boot("nvidia-persistenced"), "info"),
     "DRV03": (
         {"gpus": [{**NVIDIA, "gsp_firmware": "disabled"}]},
         {"gpus": [{**NVIDIA, "gsp_firmware": "580.1"}]},
@@ -46,3 +63,4 @@ CASES: dict[str, Any] = {
     ),
 }
 KEYS = {"driver_params": ("RegistryDwords", "EnableMSI", "NvLinkDisable")}
+WORDS = {"torch_cuda": ("12.4", "13.0", "rocm6.2"), "cuda_driver": ("12.8", "13.0")}

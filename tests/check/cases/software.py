@@ -8,7 +8,19 @@ def _maps(*libraries: str) -> dict[str, Any]:
 
 
 GPU = {"vendor": "nvidia", "name": "NVIDIA H200"}
+
+
+def _units(*names: str) -> dict[str, Any]:
+    return {"gpus": [GPU], "kernel": {"enabled_services": list(names)}}
+
+
 CASES: dict[str, Any] = {
+    "SW02": (
+        {"gpus": [GPU], **_maps("libnccl.so.2.21.5", "libnccl.so.2.28.9")},
+        {"gpus": [GPU], **_maps("libnccl.so.2.28.9")},
+        "info",
+    ),
+    "SW10": (_units("apt-daily.timer"), _units("sshd"), "info"),
     "SW07": (_maps("libgomp.so.1", "libiomp5.so"), _maps("libgomp.so.1"), "info"),
     "SW09": (
         {"software": {"cdi_driver": "570.1", "driver": "580.95.05"}},
@@ -21,4 +33,8 @@ CASES: dict[str, Any] = {
         "info",
     ),
 }
-WORDS = {"libraries": ("libgomp.so.1", "libiomp5.so"), "cdi_driver": ("570.1", "580.95.05")}
+WORDS = {
+    "enabled_services": ("sshd", "apt-daily.timer"),
+    "libraries": ("libgomp.so.1", "libiomp5.so", "libnccl.so.2"),
+    "cdi_driver": ("570.1", "580.95.05"),
+}
