@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+import msgspec
+
 from wellfed.host.door import Host
 from wellfed.host.parse import cpu_list, fact, first_ok, gap, integer, json_field, known
 from wellfed.model.fact import Fact
@@ -271,7 +273,15 @@ def _rights(host: Host) -> list[Fact]:
         fact("container.seccomp", status, _status_number("Seccomp"), line="Seccomp"),
         fact("container.proc_sys_writable", writable, json_field("/proc/sys")),
         fact("container.sys_writable", writable, json_field("/sys")),
+        fact("container.user_namespace", host.probe("user_namespace"), _answer),
+        fact("container.numa_calls", host.probe("numa_calls"), _answer),
     ]
+
+
+def _answer(text: str) -> bool | str | None:
+    """A probe's answer that is one value; what is neither yes or no nor a word is no answer."""
+    value = msgspec.json.decode(text)
+    return value if isinstance(value, bool | str) else None
 
 
 def _capabilities(text: str) -> tuple[str, ...] | None:

@@ -25,6 +25,8 @@ _PREFIXES = tuple(f"{prefix}_" for prefix in _PREFIX_TEXT.split())
 _NAMES = frozenset(_NAME_TEXT.split())
 _SECRET = re.compile(r"TOKEN(?!IZERS)|SECRET|PASS|CRED|AUTH|COOKIE|(?:^|_)KEY(?:$|_)", re.IGNORECASE)
 MAX_VALUE_CHARS = 4096
+FILES = ("NCCL_TOPO_FILE", "NCCL_GRAPH_FILE", "NCCL_CONF_FILE")
+"""Variables that name a file which NCCL reads."""
 
 
 def is_watched(name: str) -> bool:
@@ -44,15 +46,40 @@ def watched(variables: dict[str, str]) -> dict[str, str]:
 
 
 def read_environment(host: Host) -> list[Fact]:
-    """Facts of `Machine.environment`. None set is an answer too; none recorded is a gap."""
+    """Facts of `Machine.environment`, and whether files that variables name are there. None set is an answer too;
+    none recorded is a gap."""
     variables = host.environ()
     if not variables and host.recorded:
-        return [gap("environment", "environment", detail="no environment is in the recording")]
+        detail = "no environment is in the recording"
+        return [gap(key, "environment", detail=detail) for key in ("environment", "software.env_files")]
     found = watched(variables)
     if not found:
         return [
-            known("environment", {}, "environment", detail="no variable that bears on performance is set")
+            known("environment", {}, "environment", detail="no variable that bears on performance is set"),
+            *_files(host, found),
         ]
     return [
-        known(f"environment[{name}]", value, f"environment {name}", value) for name, value in found.items()
+        *(
+            known(f"environment[{name}]", value, f"environment {name}", value)
+            for name, value in found.items()
+        ),
+        *_files(host, found),
     ]
+
+
+def _files(host: Host, found: dict[str, str]) -> list[Fact]:
+    """Only a live look can tell: a recording does not hold every file."""
+    key = "software.env_files"
+    named = {name: found[name] for name in FILES if found.get(name)}
+    if not named:
+        return [known(key, {}, "environment", detail="no variable names a file")]
+    if host.recorded:
+        return [
+            gap(key, "environment", "unsupported", "a recording does not hold the files that variables name")
+        ]
+    absolute = {name: path for name, path in named.items() if path.startswith("/")}
+    if len(absolute) < len(named):
+        return [
+            gap(key, "environment", "unsupported", "a file is named from the folder that a job starts in")
+        ]
+    return [known(f"{key}[{name}]", host.exists(path), path) for name, path in absolute.items()]

@@ -13,7 +13,7 @@ from wellfed.model.fact import Fact
 
 _WATCHED = """
 fs.aio-max-nr fs.file-max fs.inotify.max_user_instances fs.inotify.max_user_watches fs.nr_open
-kernel.apparmor_restrict_unprivileged_userns kernel.core_pattern kernel.hung_task_timeout_secs
+kernel.apparmor_restrict_unprivileged_userns kernel.core_pattern kernel.hung_task_panic kernel.hung_task_timeout_secs
 kernel.io_uring_disabled kernel.kptr_restrict kernel.nmi_watchdog kernel.numa_balancing
 kernel.perf_event_paranoid kernel.pid_max kernel.randomize_va_space kernel.sched_autogroup_enabled
 kernel.sched_latency_ns kernel.sched_min_granularity_ns kernel.sched_rt_runtime_us

@@ -1,0 +1,41 @@
+"""Bad and good machines for checks of containers."""
+
+from typing import Any
+
+_NODES = [{"id": 0, "cpus": [0, 1, 2, 3]}, {"id": 1, "cpus": [4, 5, 6, 7]}]
+_GPU = {"vendor": "nvidia", "name": "NVIDIA H200", "cpu_affinity": [4, 5, 6, 7]}
+_OTHER = {"vendor": "nvidia", "name": "NVIDIA A40"}
+CASES: dict[str, Any] = {
+    "CON03": (
+        {"numa": _NODES, "gpus": [_GPU], "cpu": {"allowed": [0, 1]}},
+        {"numa": _NODES, "gpus": [_GPU], "cpu": {"allowed": [3, 4]}},
+        "warning",
+    ),
+    "CON06": (
+        {"container": {"pids_limit": 1000, "pids_used": 500}},
+        {"container": {"pids_limit": 1000, "pids_used": 499}},
+        "info",
+    ),
+    "CON12": (
+        {"numa": _NODES, "container": {"numa_calls": "EPERM"}},
+        {"numa": _NODES, "container": {"numa_calls": "ok"}},
+        "info",
+    ),
+    "CON13": (
+        {"gpus": [_GPU, _OTHER], "environment": {"RANK": "0"}},
+        {"gpus": [_GPU, _OTHER], "environment": {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}},
+        "info",
+    ),
+    "CON18": (
+        {"kernel": {"release": "5.15.153.1-microsoft-standard-WSL2"}},
+        {"kernel": {"release": "6.8.0-45-generic"}},
+        "info",
+    ),
+    "CON19": ({"container": {"user_namespace": True}}, {"container": {"user_namespace": False}}, "info"),
+    "CON20": (
+        {"kernel": {"version": "#1 SMP Sun Jan 10 15:06:54 PST 2016"}},
+        {"kernel": {"version": "#45-Ubuntu SMP PREEMPT_DYNAMIC"}},
+        "info",
+    ),
+}
+WORDS = {"numa_calls": ("ok", "EPERM")}

@@ -1,0 +1,43 @@
+"""Bad and good machines for checks of the kernel."""
+
+from typing import Any
+
+H200 = {"vendor": "nvidia", "name": "NVIDIA H200", "index": 0}
+
+
+def _keys(**more: Any) -> dict[str, Any]:
+    return {
+        "kernel": {
+            "sysctls": {key.replace("__", ".").replace("_AT_", "-"): value for key, value in more.items()}
+        }
+    }
+
+
+_AIO = {"fs.inotify.max_user_watches": "524288", "fs.inotify.max_user_instances": "8192"}
+CASES: dict[str, Any] = {
+    "KRN05": (_keys(kernel__nmi_watchdog="1"), _keys(kernel__nmi_watchdog="0"), "info"),
+    "KRN06": (
+        {**_keys(kernel__timer_migration="1"), "cpu": {"nohz_full": [2, 3]}},
+        {**_keys(kernel__timer_migration="0"), "cpu": {"nohz_full": [2, 3]}},
+        "info",
+    ),
+    "KRN07": ({"kernel": {"preemption": "rt"}}, {"kernel": {"preemption": "full"}}, "info"),
+    "KRN10": (
+        {**_keys(kernel__pid_max="32768"), "cpu": {"logical": 192}},
+        {**_keys(kernel__pid_max="4194304"), "cpu": {"logical": 192}},
+        "info",
+    ),
+    "KRN11": (
+        {"kernel": {"active_services": ["docker"], "sysctls": {**_AIO, "fs.aio-max-nr": "65536"}}},
+        {"kernel": {"active_services": ["docker"], "sysctls": {**_AIO, "fs.aio-max-nr": "1048576"}}},
+        "info",
+    ),
+    "KRN14": (
+        {**_keys(kernel__softlockup_panic="0", kernel__hung_task_panic="1"), "gpus": [H200]},
+        {**_keys(kernel__softlockup_panic="0", kernel__hung_task_panic="0"), "gpus": [H200]},
+        "info",
+    ),
+}
+KEYS = {
+    "sysctls": ("kernel.pid_max", "kernel.nmi_watchdog", "kernel.timer_migration", "kernel.hung_task_panic")
+}

@@ -1,0 +1,10 @@
+"""Why the verdicts on the kernel are right on the recorded H200 machine."""
+
+ARGUED = {
+    "KRN05": "asked for benchmarks only",
+    "KRN06": "asked for latency only",
+    "KRN07": "`uname -v` says PREEMPT_DYNAMIC",
+    "KRN10": "16 CPUs need no more ids than 32768",
+    "KRN11": "no systemd to ask whether containers run here",
+    "KRN14": "both switches are 0",
+}
