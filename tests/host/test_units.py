@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from wellfed.check.host.env_interfaces import wanted
 from wellfed.host.container import _answer
 from wellfed.host.door import Reading
 from wellfed.host.environment import read_environment
@@ -40,6 +41,25 @@ class Told:
 
     def exists(self, path: str) -> bool:
         return Path(path).exists()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "picked"),
+    [
+        ("NCCL_SOCKET_IFNAME", "eth", ("eth0", "eth1")),
+        ("NCCL_SOCKET_IFNAME", "=eth1", ("eth1",)),
+        ("NCCL_SOCKET_IFNAME", "=eth", ()),
+        ("NCCL_SOCKET_IFNAME", "ib,eth0", ("eth0",)),
+        ("NCCL_SOCKET_IFNAME", "^docker", None),
+        ("GLOO_SOCKET_IFNAME", "eth", ()),
+        ("GLOO_SOCKET_IFNAME", "eth0, eth1", ("eth0", "eth1")),
+        ("GLOO_SOCKET_IFNAME", "eth0:1", ("eth0",)),
+    ],
+)
+def test_interfaces_are_picked_as_nccl_and_gloo_do(
+    variable: str, value: str, picked: tuple[str, ...] | None
+) -> None:
+    assert wanted(variable, value, ("lo", "eth0", "eth1")) == picked
 
 
 def test_units_have_limits_and_none_is_made_up() -> None:

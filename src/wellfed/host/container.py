@@ -169,7 +169,32 @@ def _cpu(host: Host, groups: dict[str, Group]) -> list[Fact]:
         facts.append(fact("container.throttled_us", stat, _field("throttled_time", 1000)))
     else:
         facts.append(fact("container.throttled_us", stat, _field("throttled_usec")))
-    return facts
+    return [*facts, _weight(host, group), _huge_pages(host, _group(groups, "hugetlb"))]
+
+
+def _weight(host: Host, group: Group | None) -> Fact:
+    key = "container.cpu_weight"
+    if group is None:
+        return gap(key, "/proc/self/cgroup", detail="the control group of this process cannot be seen")
+    if group.version == 1:
+        return gap(key, group.folders[0], "unsupported", "cgroup version 1 counts in shares")
+    return fact(key, host.read(f"{group.folders[0]}/cpu.weight"), integer)
+
+
+def _huge_pages(host: Host, group: Group | None) -> Fact:
+    """The least limit of any page size along the path."""
+    key = "container.hugetlb_limit_bytes"
+    if group is None:
+        return gap(key, "/proc/self/cgroup", detail="the control group of this process cannot be seen")
+    if group.version == 1:
+        return gap(key, group.folders[0], "unsupported", "not looked at in cgroup version 1")
+    own = group.folders[0]
+    names = [name for name in host.listdir(own) if re.fullmatch(r"hugetlb\.[0-9]+[KMG]B\.max", name)]
+    limits = [_tightest(host, key, group, name, _bytes_or_max) for name in names]
+    if not limits:
+        return gap(key, f"{own}/hugetlb.*.max")
+    unseen = [one for one in limits if one.status != "ok"]
+    return unseen[0] if unseen else min(limits, key=lambda one: one.value if one.value >= 0 else float("inf"))
 
 
 def _cpu_max(text: str) -> float:

@@ -5,6 +5,7 @@ from typing import Any
 _NODES = [{"id": 0, "cpus": [0, 1, 2, 3]}, {"id": 1, "cpus": [4, 5, 6, 7]}]
 _GPU = {"vendor": "nvidia", "name": "NVIDIA H200", "cpu_affinity": [4, 5, 6, 7]}
 _OTHER = {"vendor": "nvidia", "name": "NVIDIA A40"}
+_POOL: dict[str, Any] = {"memory": {"huge_pools": [{"page_bytes": 2 << 20, "total": 512, "free": 512}]}}
 CASES: dict[str, Any] = {
     "CON03": (
         {"numa": _NODES, "gpus": [_GPU], "cpu": {"allowed": [0, 1]}},
@@ -14,6 +15,11 @@ CASES: dict[str, Any] = {
     "CON06": (
         {"container": {"pids_limit": 1000, "pids_used": 500}},
         {"container": {"pids_limit": 1000, "pids_used": 499}},
+        "info",
+    ),
+    "CON08": (
+        {**_POOL, "container": {"hugetlb_limit_bytes": 1 << 30}},
+        {**_POOL, "container": {"hugetlb_limit_bytes": -1}},
         "info",
     ),
     "CON12": (

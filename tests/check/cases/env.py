@@ -25,6 +25,11 @@ CASES: dict[str, Any] = {
         "info",
     ),
     "ENV10": (_set(NCCL_DEBUG="INFO"), _set(NCCL_DEBUG="WARN"), "info"),
+    "ENV12": (
+        {**_set(NCCL_SOCKET_IFNAME="ib0"), "nics": [{"name": "eth0", "state": "up"}]},
+        {**_set(NCCL_SOCKET_IFNAME="eth"), "nics": [{"name": "eth0", "state": "up"}]},
+        "warning",
+    ),
     "ENV15": (
         {"software": {"env_files": {"NCCL_TOPO_FILE": False}}},
         {"software": {"env_files": {"NCCL_TOPO_FILE": True}}},

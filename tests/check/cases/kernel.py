@@ -32,6 +32,7 @@ CASES: dict[str, Any] = {
         {"kernel": {"active_services": ["docker"], "sysctls": {**_AIO, "fs.aio-max-nr": "1048576"}}},
         "info",
     ),
+    "KRN15": (_keys(kernel__sched_rt_runtime_us="-1"), _keys(kernel__sched_rt_runtime_us="950000"), "info"),
     "KRN14": (
         {**_keys(kernel__softlockup_panic="0", kernel__hung_task_panic="1"), "gpus": [H200]},
         {**_keys(kernel__softlockup_panic="0", kernel__hung_task_panic="0"), "gpus": [H200]},

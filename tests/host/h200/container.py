@@ -8,4 +8,5 @@ ARGUED = {
     "CON18": "6.18.44 is no kernel of Microsoft's",
     "CON19": "recorded before this was asked",
     "CON20": "the kernel's version is its own",
+    "CON08": "no pool of huge pages",
 }

@@ -14,4 +14,5 @@ ARGUED = {
     "ENV22": "no AMD GPU",
     "ENV23": "WORLD_SIZE is not set: one process",
     "ENV24": "none is set",
+    "ENV12": "neither variable is set",
 }
