@@ -68,9 +68,12 @@ def take_away(node: dict, way: list) -> None:
     if way[0] == "environment":
         node["environment"].clear()
         return
+    if way[0] == "mounts" and last == "options":
+        node["mounts"] = []  # a mount is seen with its options or not at all
+        return
     for step in path:
         node = node[step]
-    if path[-1:] in (["sysctls"], ["tools"], ["events"], ["config"], ["mitigations"]):
+    if path[-1:] in (["sysctls"], ["tools"], ["events"], ["config"], ["mitigations"], ["counters"]):
         node.pop(last, None)
     elif ".".join(str(step) for step in way) in OPEN_COLLECTIONS:
         node[last] = type(node[last])()

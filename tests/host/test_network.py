@@ -128,3 +128,34 @@ def test_default_route() -> None:
 )
 def test_odd_routing_tables(text: str) -> None:
     assert route(text, text) in (frozenset(), None)
+
+
+# -- the stack ---------------------------------------------------------------------------------------------
+
+
+def test_what_the_stack_counts() -> None:
+    found = look(
+        {
+            "/proc/net/softnet_stat": "00358fe3 00006283 00000000 00000000\n00953d1a 00000446 000000b1 00000000\n",
+            "/proc/net/stat/arp_cache": "entries  allocs destroys\n0000000c  00000001 00000000\n0000000c  0 0\n",
+        }
+    )
+    softnet = found.kernel.softnet
+    assert softnet is not None
+    assert (softnet.processed, softnet.dropped) == (0x358FE3 + 0x953D1A, 0x6283 + 0x446)
+    assert softnet.squeezed == 0xB1
+    assert found.kernel.arp_entries == 12, "the table's entries stand in each CPU's row, they do not add up"
+    assert found.gaps["kernel.name_on_loopback"].startswith("missing")
+
+
+@pytest.mark.parametrize("text", ["", "x y z", "00 00", "0" * 20 + "f" * 17 + " 0 0", "-1 0 0"])
+def test_odd_counts_are_no_counts(text: str) -> None:
+    found = look({"/proc/net/softnet_stat": text, "/proc/net/stat/arp_cache": text})
+    assert found.kernel.softnet is None or found.kernel.softnet.processed >= 0
+    assert found.kernel.arp_entries is None
+    assert "kernel.arp_entries" in found.gaps
+
+
+def test_the_own_name_is_asked_of_a_probe() -> None:
+    found = assemble(read_network(host_of({}, probes={"own_name": {"on_loopback": True}})))
+    assert found.kernel.name_on_loopback is True

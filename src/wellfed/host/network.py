@@ -1,10 +1,11 @@
-"""Network interfaces by sysfs. Virtual ones (veth, bridges, tunnels) are listed with the little that they
+"""Network interfaces by sysfs, and what the network stack counts. Virtual ones (veth, bridges, tunnels) are listed with the little that they
 have; an interface is physical when a device stands behind it, also a paravirtual one."""
 
+import re
 from typing import Any
 
 from wellfed.host.door import Host
-from wellfed.host.parse import gap, known, plain
+from wellfed.host.parse import fact, gap, json_field, known, plain
 from wellfed.host.sysfs import last_word, numa_node, number, pci_path, word
 from wellfed.model.fact import Fact
 
@@ -15,7 +16,11 @@ _PHYSICAL_MAX = 256
 
 
 def read_network(host: Host) -> list[Fact]:
-    """The fact `nics`, and a gap for each speed that a driver does not know."""
+    """The fact `nics`, a gap for each speed that a driver does not know, and counts of the stack."""
+    return [*_interfaces(host), *_stack(host)]
+
+
+def _interfaces(host: Host) -> list[Fact]:
     names = [name for name in host.listdir(FOLDER) if name != "bonding_masters"]
     if not names:
         return [gap("nics", FOLDER, "missing", "no network interfaces are listed")]
@@ -117,3 +122,42 @@ def _speed_gaps(host: Host, nics: list[dict[str, Any]]) -> list[Fact]:
             detail = said.detail if said.text is None else f"the driver says {said.text.strip()[:20]}"
             gaps.append(gap(f"nics[{index}].speed_mbps", path, "unsupported", detail))
     return gaps
+
+
+# -- the stack ---------------------------------------------------------------------------------------------
+
+
+def _stack(host: Host) -> list[Fact]:
+    """Counts of the whole machine, and whether its name leads to itself only."""
+    neighbours = host.read("/proc/net/stat/arp_cache", 1 << 16)
+    return [
+        fact("kernel.softnet", host.read("/proc/net/softnet_stat"), softnet, line=""),
+        fact("kernel.arp_entries", neighbours, _entries, line="entries"),
+        fact("kernel.name_on_loopback", host.probe("own_name"), json_field("on_loopback")),
+    ]
+
+
+def softnet(text: str) -> dict[str, int] | None:
+    """A row per CPU, numbers in hex: packets processed, dropped for a full queue, rounds cut short. None when there
+    is no row."""
+    rows = [[_hex(word) for word in line.split()[:3]] for line in text.splitlines() if line.strip()]
+    if not rows or any(len(row) < 3 for row in rows):
+        return None
+    sums = [min(sum(column), (1 << 63) - 1) for column in zip(*rows, strict=True)]
+    return dict(zip(("processed", "dropped", "squeezed"), sums, strict=True))
+
+
+def _entries(text: str) -> int | None:
+    """The table's entries stand in every CPU's row, in hex. Unlike `/proc/net/arp` this tells nobody's address."""
+    lines = text.splitlines()
+    if len(lines) < 2 or lines[0].split()[:1] != ["entries"]:
+        return None
+    value = _hex(lines[1].split()[0])
+    return value if value < 1 << 31 else None
+
+
+def _hex(word: str) -> int:
+    """`int` alone would take a sign, underscores and any length."""
+    if not re.fullmatch(r"[0-9a-fA-F]{1,16}", word):
+        raise ValueError("no hexadecimal number")
+    return int(word, 16)

@@ -71,3 +71,71 @@ def _is_known(port: RdmaPort) -> bool:
     if port.state is not None and port.state != "ACTIVE":
         return True  # down: its rate does not matter
     return None not in (port.state, port.board, port.link_layer, port.rate_gbps)
+
+
+# -- errors ------------------------------------------------------------------------------------------------
+
+LINK_ERRORS = ("symbol_error", "port_rcv_errors", "local_link_integrity_errors")
+"""Counters of a bad cable, module or port."""
+PATH_ERRORS = (
+    "port_xmit_discards",
+    "out_of_sequence",
+    "packet_seq_err",
+    "local_ack_timeout_err",
+    "rnr_nak_retry_err",
+)
+"""Counters of loss and congestion on the way."""
+ONE_IN = 1_000_000
+
+
+@rule("RDMA03", "rdma-errors", layer="rdma", severity="warning", trust="read", intents=("training",))
+def judge_errors(machine: Machine, ceilings: tuple[Ceiling, ...], intent: str) -> Iterable[Outcome]:
+    """An RDMA port counts many errors.
+
+    What it looks at. Of every active InfiniBand and RoCE port `symbol_error`, `port_rcv_errors`,
+    `local_link_integrity_errors`, `port_xmit_discards`, `out_of_sequence`, `packet_seq_err`,
+    `local_ack_timeout_err`, `rnr_nak_retry_err`, and `port_rcv_packets`.
+    Why it costs. What is damaged or lost is sent again, on RoCE together with all that came after it.
+    How it is judged. Each counter against the packets received since boot: bad from one in a million on, a warning for
+    the first three, which are of the link itself, else a note. The share is this tool's choice: sources ask for "near
+    0". A port that has received fewer than a million packets is not judged. Where routing is adaptive, packets come
+    out of order by design.
+    What is known of the gain. No figure is published.
+    Remedy. for errors of the link clean, reseat or replace cable and module; for losses look at ECN and PFC on the way
+    When to ignore. When the counters stand still: read them twice during a job.
+    Sources. leptonai/gpud: infiniband testdata@4a8de33 (the counters)
+    """
+    nothing = no_items(machine, "rdma")
+    if nothing:
+        return nothing
+    outcomes = [one for index, port in enumerate(machine.rdma) if (one := _errors(index, port))]
+    return outcomes or [Outcome(state="not-applicable", message="no InfiniBand or RoCE port is active")]
+
+
+def _errors(index: int, port: RdmaPort) -> Outcome | None:
+    """None for a port that this is not about."""
+    item, at = ("rdma", index), f"rdma[{index}].counters"
+    if port.state not in (None, "ACTIVE") or port.link_layer not in (None, "InfiniBand", "Ethernet"):
+        return None
+    if port.state is None or port.link_layer is None:
+        names = [name for name in ("state", "link_layer") if getattr(port, name) is None]
+        return Outcome(state="unknown", item=item, lacking=tuple(f"rdma[{index}].{name}" for name in names))
+    packets = port.counters.get("port_rcv_packets")
+    counted = {name: port.counters[name] for name in (*LINK_ERRORS, *PATH_ERRORS) if name in port.counters}
+    if packets is None or not counted:
+        return Outcome(state="unknown", item=item, lacking=(f"{at}[port_rcv_packets]" if counted else at,))
+    if packets < ONE_IN:
+        message = f"only {packets} packets have come in, too few to judge by"
+        return Outcome(state="unknown", reason="idle", item=item, message=message, paths=(at,))
+    many = {name: count for name, count in counted.items() if count * ONE_IN > packets}
+    if not many:
+        message = f"fewer than one error in a million of {packets} packets"
+        paths = tuple(f"{at}[{name}]" for name in (*counted, "port_rcv_packets"))
+        return Outcome(state="pass", item=item, message=message, paths=paths)
+    return Outcome(
+        state="finding",
+        severity="warning" if any(name in LINK_ERRORS for name in many) else "info",
+        item=item,
+        message=f"{', '.join(f'{name} {count}' for name, count in many.items())} in {packets} packets",
+        paths=tuple(f"{at}[{name}]" for name in (*many, "port_rcv_packets")),
+    )

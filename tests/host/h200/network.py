@@ -1,0 +1,14 @@
+"""Why the verdicts on the network are right on the recorded H200 machine."""
+
+ARGUED = {
+    "NET02": "virtio tells no speed, so nobody can say what fills it",
+    "NET06": "no packet was dropped by softnet_stat",
+    "NET07": "asked for serving only, and both queues are 4096",
+    "NET08": "asked for serving only, and congestion control is bbr",
+    "NET09": "tcp_sack and tcp_timestamps are 1",
+    "NET17": "the count of neighbours is not in the recording",
+    "NET18": "0 of 262144 connections",
+    "NET19": "no RDMA folder, and no WORLD_SIZE: nothing says that it works with others",
+    "NET20": "in a container, whose clock is the host's",
+    "NET21": "no job over several machines is set up",
+}
