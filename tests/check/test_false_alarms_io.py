@@ -69,3 +69,16 @@ def test_a_few_drops_among_many_packets_are_none() -> None:
 )  # fmt: skip
 def test_the_size_of_reads_is_compared_as_a_number(size: str, verdict: str) -> None:
     assert judge("STO14", mount("nfs", f"rsize={size}", "nconnect=4")).verdict == verdict
+
+
+def test_a_worn_disk_that_works_is_a_note() -> None:
+    disk = {"name": "nvme0n1", "is_virtual": False, "smart_warning": 0, "smart_media_errors": 0}
+    worn = judge("STO07", {"disks": [{**disk, "smart_used_pct": 104}]})
+    assert (worn.verdict, worn.severity) == ("finding", "info")
+
+
+def test_what_latency_wants_of_interrupts_is_not_what_throughput_wants() -> None:
+    nic = {**NIC, "speed_mbps": 100_000, "adaptive_rx": True, "rx_usecs": 8}
+    assert judge("NET11", {"nics": [nic]}, "latency").verdict == "finding"
+    assert judge("NET11", {"nics": [nic]}, "throughput").verdict == "pass"
+    assert judge("NET11", {"nics": [nic]}, "training").reason == "intent"

@@ -4,6 +4,7 @@ from typing import Any
 
 from wellfed.host.archive import Link
 from wellfed.host.assemble import assemble
+from wellfed.host.container import read_container
 from wellfed.host.rdma import read_rdma
 from wellfed.host.recorded import host_of
 from wellfed.model.devices import RdmaPort
@@ -109,3 +110,79 @@ def test_none_there_and_none_seen_differ() -> None:
     assert look({}).gaps["rdma"].startswith("missing")
     empty = look({IB: None})
     assert (empty.rdma, empty.gaps) == ((), {})
+
+
+# -- addresses and packets ---------------------------------------------------------------------------------
+
+ROCE = {
+    "link_layer": "Ethernet",
+    "gids/0": "fe80:0000:0000:0000:0e42:a1ff:fe12:3456",
+    "gid_attrs/types/0": "IB/RoCE v1",
+    "gid_attrs/ndevs/0": "ens1",
+    "gids/1": "0000:0000:0000:0000:0000:ffff:0a00:0001",
+    "gid_attrs/types/1": "RoCE v2",
+    "gids/2": "2001:0db8:0000:0000:0e42:a1ff:fe12:3456",
+    "gid_attrs/types/2": "RoCE v2",
+    "gids/3": "0000:0000:0000:0000:0000:0000:0000:0000",
+    "gids/4": "ipv6-1",
+    "gid_attrs/types/4": "RoCE v2",
+}
+DEVINFO = """hca_id:	mlx5_0
+	transport:			InfiniBand (0)
+	phys_port_cnt:			2
+		port:	1
+			state:			PORT_ACTIVE (4)
+			max_mtu:		4096 (5)
+			active_mtu:		1024 (3)
+
+		port:	2
+			active_mtu:		4096 (5)
+
+hca_id:	mlx5_1
+		port:	1
+			active_mtu:		invalid MTU (0)
+"""
+
+
+def test_addresses_of_a_roce_port() -> None:
+    found = look(port(f"{IB}/mlx5_0/ports/1", **ROCE))
+    (one,) = found.rdma
+    assert one.netdev == "ens1"
+    assert [(gid.index, gid.kind, gid.family) for gid in one.gids or ()] == [
+        (0, "IB/RoCE v1", "link-local"),
+        (1, "RoCE v2", "ipv4"),
+        (2, "RoCE v2", "ipv6"),
+        (4, "RoCE v2", None),
+    ], "an empty entry is none, and a hidden address has no family"
+    assert "active_mtu" in " ".join(found.gaps)
+
+
+def test_the_table_of_an_infiniband_port_is_not_read() -> None:
+    (one,) = look(port(f"{IB}/mlx5_0/ports/1", **{**ROCE, "link_layer": "InfiniBand"})).rdma
+    assert one.gids is None and one.netdev is None
+
+
+def test_packets_of_each_port() -> None:
+    files = port(f"{IB}/mlx5_0/ports/1") | port(f"{IB}/mlx5_0/ports/2") | port(f"{IB}/mlx5_1/ports/1")
+    found = assemble(read_rdma(host_of(files, commands={"ibv-devinfo": DEVINFO})))
+    assert [one.active_mtu for one in found.rdma] == [1024, 4096, None]
+    assert list(found.gaps) == ["rdma[2].active_mtu"]
+
+
+def test_limits_of_the_group() -> None:
+    group = "/sys/fs/cgroup/job"
+    files = {
+        "/proc/self/cgroup": "0::/job/step\n",
+        "/proc/self/mountinfo": "30 20 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+        f"{group}/step/rdma.max": "mlx5_0 hca_handle=max hca_object=max\nmlx5_1 hca_handle=max hca_object=max\n",
+        f"{group}/rdma.max": "mlx5_0 hca_handle=2 hca_object=max\n",
+    }
+    limits = assemble(read_container(host_of(files))).container.rdma_limits
+    assert limits == {
+        "mlx5_0": "hca_handle=2 hca_object=max",
+        "mlx5_1": "hca_handle=max hca_object=max",
+    }, "a limit further up counts"
+    none = assemble(
+        read_container(host_of({path: text for path, text in files.items() if "rdma" not in path}))
+    )
+    assert "container.rdma_limits" in none.gaps

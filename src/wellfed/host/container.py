@@ -43,6 +43,7 @@ def read_container(host: Host) -> list[Fact]:
         *_cpu(host, groups),
         *_memory(host, groups),
         *_pids(host, groups),
+        _rdma(host, groups),
         *_shm(host),
         *_rights(host),
     ]
@@ -277,6 +278,24 @@ def _pids(host: Host, groups: dict[str, Group]) -> list[Fact]:
         _tightest(host, "container.pids_limit", group, "pids.max", _bytes_or_max),
         fact("container.pids_used", host.read(f"{folder}/pids.current"), integer),
     ]
+
+
+def _rdma(host: Host, groups: dict[str, Group]) -> Fact:
+    """`mlx5_0 hca_handle=2 hca_object=max` of each group along the path; of two lines the one with a limit counts."""
+    key, group = "container.rdma_limits", _group(groups, "rdma")
+    if group is None:
+        return gap(key, "/proc/self/cgroup", detail="the control group of this process cannot be seen")
+    readings = [host.read(f"{folder}/rdma.max") for folder in group.folders]
+    limits: dict[str, str] = {}
+    for reading in readings:
+        for line in (reading.text or "").splitlines():
+            device, _, said = line.strip().partition(" ")
+            if said and (device not in limits or re.search(r"=[0-9]", said)):
+                limits[device] = said
+    seen = [reading for reading in readings if reading.status == "ok"]
+    if not seen:
+        return gap(key, readings[0].source, readings[0].status, readings[0].detail)
+    return known(key, limits, seen[0].source, seen[0].text)
 
 
 def _shm(host: Host) -> list[Fact]:

@@ -2,8 +2,10 @@
 have; an interface is physical when a device stands behind it, also a paravirtual one."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
+from wellfed.host import ethtool
 from wellfed.host.door import Host
 from wellfed.host.parse import fact, gap, json_field, known, plain
 from wellfed.host.sysfs import last_word, numa_node, number, pci_path, word
@@ -13,10 +15,14 @@ FOLDER = "/sys/class/net"
 _VIRTUAL_MAX = 64
 """A Kubernetes node has a veth per pod; more than these are counted, not listed."""
 _PHYSICAL_MAX = 256
+_ASKED_MAX = 16
+"""Of more interfaces `ethtool` is not asked: each question starts a process."""
+_FAST_MBPS = 25_000
+"""What rings, queues and offloads are judged from; slower interfaces keep up without."""
 
 
 def read_network(host: Host) -> list[Fact]:
-    """The fact `nics`, a gap for each speed that a driver does not know, and counts of the stack."""
+    """The fact `nics`, what `ethtool` adds, a gap for what a driver does not know, and counts of the stack."""
     return [*_interfaces(host), *_stack(host)]
 
 
@@ -36,7 +42,22 @@ def _interfaces(host: Host) -> list[Fact]:
     raw = "\n".join(
         f"{nic['name']} {nic['driver'] or 'virtual'} {nic['state']} mtu {nic['mtu']}" for nic in nics
     )
-    return [known("nics", nics, FOLDER, raw, detail), *_speed_gaps(host, nics)]
+    return [known("nics", nics, FOLDER, raw, detail), *_gaps(host, nics), *_asked(host, nics)]
+
+
+def _asked(host: Host, nics: list[dict[str, Any]]) -> list[Fact]:
+    """What `ethtool` says of physical interfaces that are up and know their speed."""
+    facts: list[Fact] = []
+    known_speed = [
+        (f"nics[{index}]", nic)
+        for index, nic in enumerate(nics)
+        if nic["is_physical"] and nic["state"] == "up" and nic["speed_mbps"] is not None
+    ]
+    for key, nic in known_speed[:_ASKED_MAX]:
+        facts += ethtool.fastest(host, key, nic["name"])
+        if nic["speed_mbps"] >= _FAST_MBPS:
+            facts += ethtool.settings(host, key, nic["name"])
+    return facts
 
 
 def default_route(host: Host) -> frozenset[str] | None:
@@ -93,11 +114,35 @@ def _physical(host: Host, name: str) -> dict[str, Any]:
         "is_physical": True,
         "rx_queues": sum(queue.startswith("rx-") for queue in queues) or None,
         "tx_queues": sum(queue.startswith("tx-") for queue in queues) or None,
+        **{name: parse(host, f"{base}/{path}") for name, (path, parse) in _SEEN.items()},
     }
 
 
+def _ecn(host: Host, folder: str) -> bool | None:
+    """Whether congestion is marked for any of the eight priorities; None where the driver has no such switches."""
+    said = [word(host, f"{folder}/{priority}") for priority in host.listdir(folder)]
+    return "1" in said if said else None
+
+
+def _duplex(host: Host, path: str) -> str | None:
+    """`full` or `half`."""
+    said = word(host, path)
+    return said if said in ("full", "half") else None
+
+
+_SEEN: dict[str, tuple[str, Callable[[Host, str], Any]]] = {
+    "duplex": ("duplex", _duplex),
+    "rx_packets": ("statistics/rx_packets", number),
+    # Packets that came while no buffer was free. `rx_dropped` also counts what nobody on this machine listens to.
+    "drops": ("statistics/rx_missed_errors", number),
+    "ecn_np": ("ecn/roce_np/enable", _ecn),
+    "ecn_rp": ("ecn/roce_rp/enable", _ecn),
+}
+"""Field -> file or folder below the interface, and how it is read."""
+
+
 def _virtual(host: Host, name: str) -> dict[str, Any]:
-    absent = dict.fromkeys(("driver", "address", "numa_node", "rx_queues", "tx_queues"))
+    absent = dict.fromkeys(("driver", "address", "numa_node", "rx_queues", "tx_queues", *_SEEN))
     return {**_common(host, name), **absent, "is_physical": False}
 
 
@@ -113,14 +158,20 @@ def _common(host: Host, name: str) -> dict[str, Any]:
     }
 
 
-def _speed_gaps(host: Host, nics: list[dict[str, Any]]) -> list[Fact]:
+def _gaps(host: Host, nics: list[dict[str, Any]]) -> list[Fact]:
+    """Why a field of a physical interface is not known."""
     gaps = []
     for index, nic in enumerate(nics):
-        if nic["is_physical"] and nic["speed_mbps"] is None:
-            path = f"{FOLDER}/{nic['name']}/speed"
-            said = host.read(path, 64)
+        if not nic["is_physical"]:
+            continue
+        base, key = f"{FOLDER}/{nic['name']}", f"nics[{index}]"
+        if nic["speed_mbps"] is None:
+            said = host.read(f"{base}/speed", 64)
             detail = said.detail if said.text is None else f"the driver says {said.text.strip()[:20]}"
-            gaps.append(gap(f"nics[{index}].speed_mbps", path, "unsupported", detail))
+            gaps.append(gap(f"{key}.speed_mbps", f"{base}/speed", "unsupported", detail))
+        for name, (path, _) in _SEEN.items():
+            if nic[name] is None:
+                gaps.append(gap(f"{key}.{name}", f"{base}/{path}"))
     return gaps
 
 

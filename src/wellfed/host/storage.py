@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 from wellfed.host.door import Host
@@ -11,6 +12,8 @@ from wellfed.model.fact import Fact
 BLOCK = "/sys/block"
 MAX_DISKS = 256
 MAX_MOUNTS = 100
+MAX_ASKED = 16
+"""NVMe controllers whose health is asked for: each question starts a process."""
 
 _NO_DATA = re.compile(r"(?:loop|ram|zram|sr|fd|nbd)\d*")
 _ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
@@ -26,8 +29,9 @@ _NOT_FOR_DATA = re.compile(
 
 
 def read_storage(host: Host) -> list[Fact]:
-    """Facts of `Machine.disks` and `Machine.mounts`."""
-    return [*_disks(host), *_mounts(host)]
+    """Facts of `Machine.disks` and `Machine.mounts`, and how long an NVMe disk may take to wake."""
+    wake = host.read("/sys/module/nvme_core/parameters/default_ps_max_latency_us")
+    return [*_disks(host), *_mounts(host), fact("kernel.nvme_ps_max_latency_us", wake, natural)]
 
 
 def _disks(host: Host) -> list[Fact]:
@@ -37,7 +41,43 @@ def _disks(host: Host) -> list[Fact]:
     facts: list[Fact] = []
     for place, name in enumerate(names[:MAX_DISKS]):
         facts += _disk(host, f"disks[{place}]", name)
+    virtual = {one.key for one in facts if one.key.endswith(".is_virtual") and one.value}
+    asked = [
+        (f"disks[{place}]", found.group())
+        for place, name in enumerate(names[:MAX_DISKS])
+        if (found := re.match(r"nvme[0-9]{1,4}(?=n)", name)) and f"disks[{place}].is_virtual" not in virtual
+    ]
+    for key, controller in asked[:MAX_ASKED]:
+        facts += _health(host, key, controller)
     return facts
+
+
+def _health(host: Host, key: str, controller: str) -> list[Fact]:
+    """What the controller says of itself; root only, and only where nvme-cli is installed."""
+    said = host.run("nvme-smart", controller)
+    return [
+        fact(f"{key}.{field}", said, _member(*names), line=names[0])
+        for field, names in {
+            "smart_warning": ("critical_warning",),
+            "smart_used_pct": ("percent_used", "percentage_used"),
+            "smart_media_errors": ("media_errors",),
+        }.items()
+    ]
+
+
+def _member(*names: str) -> Callable[[str], int | None]:
+    """A number of a JSON object under the first of these names; some versions print it as text or in an object."""
+
+    def parse(text: str) -> int | None:
+        answer = json.loads(text)
+        if not isinstance(answer, dict):
+            raise ValueError("not an object")
+        value = next((answer[name] for name in names if name in answer), None)
+        if isinstance(value, dict):
+            value = value.get("value")
+        return None if value is None or isinstance(value, bool) else natural(str(value))
+
+    return parse
 
 
 def _disk(host: Host, key: str, name: str) -> list[Fact]:
@@ -53,6 +93,7 @@ def _disk(host: Host, key: str, name: str) -> list[Fact]:
         fact(f"{key}.read_ahead_kb", host.read(f"{folder}/queue/read_ahead_kb"), integer),
         fact(f"{key}.nr_requests", host.read(f"{folder}/queue/nr_requests"), integer),
         fact(f"{key}.rq_affinity", host.read(f"{folder}/queue/rq_affinity"), integer),
+        fact(f"{key}.nomerges", host.read(f"{folder}/queue/nomerges"), integer),
     ]
     if real:
         facts.append(known(f"{key}.is_virtual", virtual, real))

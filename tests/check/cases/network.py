@@ -30,7 +30,29 @@ def _firewall(*services: str) -> dict[str, Any]:
     return {"gpus": [H200], "environment": {"WORLD_SIZE": "16"}, "kernel": {"active_services": services}}
 
 
+def _nic(**more: Any) -> dict[str, Any]:
+    return {"nics": [{**NIC, **more}], "cpu": {"logical": 64}}
+
+
+def _features(**changes: bool) -> dict[str, Any]:
+    offloads = {"generic-receive-offload": True, "tcp-segmentation-offload": True, "tx-nocache-copy": False}
+    return _nic(features={**offloads, **{name.replace("_", "-"): value for name, value in changes.items()}})
+
+
+LOSS = {"drops": 40_000, "rx_packets": 1_000_000_000}
+LINK = {"duplex": "full", "carrier_changes": 2, "speed_max_mbps": 100_000}
+
 CASES: dict[str, Any] = {
+    "NET10": (
+        _nic(ring_rx=1024, ring_rx_max=8192, **LOSS),
+        _nic(ring_rx=8192, ring_rx_max=8192, **LOSS),
+        "info",
+    ),
+    "NET11": (_nic(adaptive_rx=True, rx_usecs=64), _nic(adaptive_rx=False, rx_usecs=8), "info"),
+    "NET12": (_nic(channels=2, channels_max=63), _nic(channels=16, channels_max=63), "info"),
+    "NET13": (_features(generic_receive_offload=False), _features(), "info"),
+    "NET15": (_nic(**LOSS), _nic(drops=12, rx_packets=1_000_000_000), "info"),
+    "NET16": (_nic(**{**LINK, "speed_max_mbps": 200_000}), _nic(**LINK), "info"),
     "NET02": (_buffers(6_291_456), _buffers(67_108_864), "info"),
     "NET06": (_softnet(500, "1000"), _softnet(0, "1000"), "info"),
     "NET07": (
@@ -66,7 +88,11 @@ CASES: dict[str, Any] = {
     ),
     "NET21": (_job(True), _job(False), "info"),
 }
-WORDS = {"active_services": ("chronyd", "ufw"), "sysctls": ("4096 131072 6291456", "bbr")}
+WORDS = {
+    "duplex": ("full", "half"),
+    "active_services": ("chronyd", "ufw"),
+    "sysctls": ("4096 131072 6291456", "bbr"),
+}
 KEYS = {
     "sysctls": (
         "net.core.netdev_max_backlog",
@@ -82,5 +108,6 @@ KEYS = {
         "net.netfilter.nf_conntrack_count",
         "net.netfilter.nf_conntrack_max",
     ),
-    "environment": ("WORLD_SIZE",),
+    "environment": ("WORLD_SIZE", "NCCL_IB_GID_INDEX"),
+    "features": ("generic-receive-offload", "tcp-segmentation-offload", "tx-nocache-copy"),
 }

@@ -36,7 +36,32 @@ def _arp(ignore: str, announce: str) -> dict[str, Any]:
     return {"rdma": _ports(roce, roce), "kernel": {"sysctls": keys}}
 
 
+def _gids(kind: str, family: str) -> dict[str, Any]:
+    table = [
+        {"index": 1, "kind": "RoCE v2", "family": "link-local"},
+        {"index": 3, "kind": kind, "family": family},
+    ]
+    return {
+        "rdma": _ports({"link_layer": "Ethernet", "gids": table}),
+        "environment": {"WORLD_SIZE": "16", "NCCL_IB_GID_INDEX": "3"},
+        "gpus": [{"vendor": "nvidia", "name": "NVIDIA H200", "index": 0}],
+    }
+
+
+def _ecn(enabled: bool) -> dict[str, Any]:
+    nic = {"name": "ens1", "is_physical": True, "state": "up", "ecn_np": True, "ecn_rp": enabled}
+    return {"nics": [nic], "rdma": _ports({"link_layer": "Ethernet", "netdev": "ens1"})}
+
+
+def _group(said: str) -> dict[str, Any]:
+    return {"rdma": _ports({}), "container": {"rdma_limits": {"mlx5_0": said}}}
+
+
 CASES: dict[str, Any] = {
+    "RDMA05": (_gids("IB/RoCE v1", "ipv4"), _gids("RoCE v2", "ipv4"), "warning"),
+    "RDMA06": (_ecn(False), _ecn(True), "info"),
+    "RDMA07": ({"rdma": _ports({"active_mtu": 1024})}, {"rdma": _ports({"active_mtu": 4096})}, "info"),
+    "RDMA08": (_group("hca_handle=2 hca_object=max"), _group("hca_handle=max hca_object=max"), "warning"),
     "RDMA02": (
         {"rdma": _ports({"link_downed": 6}), "kernel": {"uptime_s": 86400.0}},
         {"rdma": _ports({"link_downed": 0}), "kernel": {"uptime_s": 86400.0}},
@@ -52,6 +77,9 @@ CASES: dict[str, Any] = {
     "RDMA13": (_arp("0", "0"), _arp("1", "2"), "info"),
 }
 WORDS = {
+    "netdev": ("eth0", "ens1"),
+    "family": ("ipv4", "ipv6", "link-local"),
+    "rdma_limits": ("hca_handle=max hca_object=max", "hca_handle=2 hca_object=max"),
     "link_layer": ("InfiniBand", "Ethernet"),
     "device": ("mlx5_0", "efa_0", "rdmap79s0"),
     "dmi_product": ("Amazon EC2 p5.48xlarge", "Amazon EC2 p4d.24xlarge"),

@@ -15,7 +15,27 @@ def _shm(size_bytes: int) -> dict[str, Any]:
     return {"gpus": [H200], "memory": {"total_bytes": 512 * GIB}, "container": {"shm_bytes": size_bytes}}
 
 
+def _smart(warning: int) -> dict[str, Any]:
+    return {"disks": [{**NVME, "smart_warning": warning, "smart_media_errors": 0, "smart_used_pct": 3}]}
+
+
+def _array(degraded: int) -> dict[str, Any]:
+    return {"arrays": [{"name": "md6", "level": "raid1", "degraded": degraded}]}
+
+
 CASES: dict[str, Any] = {
+    "STO04": (
+        {"disks": [{**NVME, "nomerges": 2, "rq_affinity": 1}]},
+        {"disks": [{**NVME, "nomerges": 0, "rq_affinity": 1}]},
+        "info",
+    ),
+    "STO07": (_smart(2), _smart(0), "warning"),
+    "STO08": (
+        {"disks": [NVME], "kernel": {"nvme_ps_max_latency_us": 100_000}},
+        {"disks": [NVME], "kernel": {"nvme_ps_max_latency_us": 0}},
+        "info",
+    ),
+    "STO11": (_array(1), _array(0), "warning"),
     "STO01": (
         {"disks": [{**NVME, "scheduler": "mq-deadline"}]},
         {"disks": [{**NVME, "scheduler": "none"}]},
@@ -30,6 +50,7 @@ CASES: dict[str, Any] = {
     ),
 }
 WORDS = {
+    "level": ("raid0", "raid1"),
     "fs": ("ext4", "nfs4", "xfs"),
     "options": ("rw", "relatime", "discard", "nconnect=8", "rsize=1048576"),
     "scheduler": ("none", "mq-deadline"),

@@ -11,4 +11,10 @@ ARGUED = {
     "NET19": "no RDMA folder, and no WORLD_SIZE: nothing says that it works with others",
     "NET20": "in a container, whose clock is the host's",
     "NET21": "no job over several machines is set up",
+    "NET10": "virtio tells no speed, and it lost no packet",
+    "NET11": "asked for serving only",
+    "NET12": "virtio tells no speed",
+    "NET13": "virtio tells no speed",
+    "NET15": "`rx_missed_errors` of eth0 is 0",
+    "NET16": "virtio says -1 for its speed",
 }

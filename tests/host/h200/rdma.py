@@ -7,4 +7,8 @@ ARGUED = {
     "RDMA09": _NONE,
     "RDMA12": "the guest has no DMI tables and is in a container",
     "RDMA13": _NONE,
+    "RDMA05": _NONE,
+    "RDMA06": _NONE,
+    "RDMA07": _NONE,
+    "RDMA08": _NONE,
 }
