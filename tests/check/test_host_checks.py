@@ -81,6 +81,7 @@ def take_away(node: dict, way: list) -> None:
         ["mitigations"],
         ["counters"],
         ["features"],
+        ["env_files"],
     ):
         node.pop(last, None)
     elif ".".join(str(step) for step in way) in OPEN_COLLECTIONS:
