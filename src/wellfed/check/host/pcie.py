@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from wellfed.check.evaluate import Outcome, no_items
+from wellfed.check.expression import was_seen
 from wellfed.check.manual import rule
 from wellfed.model import Ceiling, Machine
 from wellfed.model.devices import Gpu, PciDevice
@@ -96,3 +97,157 @@ def _least(device: PciDevice, above: PciDevice | None) -> int | None:
     if device.width_max is None or above.width_max is None:
         return None
     return min(device.width_max, above.width_max)
+
+
+SWITCHED = ("PIX", "PXB")
+ONE_NODE = ("PIX", "PXB", "PHB", "NODE")
+"""Kinds of `nvidia-smi topo -m`: through PCIe switches only; within one NUMA node."""
+
+
+@rule("PCIE10", "gpu-without-near-nic", layer="pcie", severity="info", intents=("training",))
+def judge_near_nics(machine: Machine, ceilings: tuple[Ceiling, ...], intent: str) -> Iterable[Outcome]:
+    """A GPU has no RDMA adapter near it while others have.
+
+    What it looks at. Pairs of a GPU and a network adapter in `nvidia-smi topo -m`.
+    Why it costs. Data that leaves this GPU crosses the host bridge or the other socket first, and GPUDirect
+    RDMA is slow or not used at all; the job goes at the pace of this rank.
+    How it is judged. With two GPUs and two RDMA ports or more, outside virtual machines (see PCIE11). Where
+    some pair shares a PCIe switch (PIX, PXB) every GPU should have such an adapter; where none does, one on
+    its own NUMA node. A note otherwise.
+    Remedy. give the far GPU to work that stays on the machine, or pair ranks and adapters with `NCCL_IB_HCA`; moving the adapter to a slot below the GPU's switch cures it
+    Restore. unset the variable
+    When to ignore. When jobs stay on one machine.
+    Sources. NVIDIA nvidia-smi topo legend; Azure/azhpc-images: topology/ndv5-topo.xml
+    """
+    if intent != "training":
+        return [Outcome(state="intent", message=f"matters for training; this machine is judged for {intent}")]
+    virtual = machine.cpu.hypervisor
+    if virtual not in (None, "none"):
+        return [Outcome(state="not-applicable", message="a virtual machine shows no real tree (see PCIE11)")]
+    unseen = [path for path in ("gpus", "rdma", "links") if _unseen(machine, path)]
+    if virtual is None or unseen:
+        lacking = (*unseen, *(("cpu.hypervisor",) if virtual is None else ()))
+        return [Outcome(state="unknown", lacking=tuple(lacking))]
+    if len(machine.gpus) < 2 or len(machine.rdma) < 2:
+        return [Outcome(state="not-applicable", message="there are no two GPUs with two RDMA ports")]
+    near: dict[str, set[str]] = {}
+    for link in machine.links:
+        if link.a.startswith("gpu") and not link.b.startswith("gpu"):
+            near.setdefault(link.a, set()).add(link.kind)
+    if not near:
+        return [Outcome(state="not-applicable", message="no pair of a GPU and a network adapter is listed")]
+    switched = any(kinds.intersection(SWITCHED) for kinds in near.values())
+    return [
+        _judge_near(index, near.get(f"gpu{gpu.index}", set()), SWITCHED if switched else ONE_NODE)
+        for index, gpu in enumerate(machine.gpus)
+    ]
+
+
+def _unseen(machine: Machine, collection: str) -> bool:
+    return not getattr(machine, collection) and not was_seen(machine, collection)
+
+
+def _judge_near(index: int, kinds: set[str], wanted: tuple[str, ...]) -> Outcome:
+    item = ("gpus", index)
+    paths = ("links", "rdma")
+    if not kinds:
+        return Outcome(state="unknown", item=item, paths=paths, lacking=("links",))
+    best = next((kind for kind in (*ONE_NODE, "SYS") if kind in kinds), min(kinds))
+    if best in wanted:
+        return Outcome(state="pass", item=item, paths=paths, message=f"the nearest adapter is at {best}")
+    message = f"the nearest RDMA adapter is at {best}, not at {' or '.join(wanted)}"
+    return Outcome(state="finding", severity="info", item=item, paths=paths, message=message)
+
+
+SHARED_AT_MOST = 2
+"""GPUs' worth of bandwidth on one uplink that HGX boards and common servers have by design."""
+
+_GPU_CLASS = ("0x03", "0x12")
+_GPU_VENDORS = ("0x10de", "0x1002")
+
+
+@rule(
+    "PCIE13",
+    "uplink-shared",
+    layer="pcie",
+    severity="info",
+    trust="measured",
+    intents=("training", "throughput"),
+)
+def judge_uplinks(machine: Machine, ceilings: tuple[Ceiling, ...], intent: str) -> Iterable[Outcome]:
+    """Several GPUs hang on one PCIe link to the CPU.
+
+    What it looks at. The tree of PCIe bridges above the GPUs, and lanes and speed of each link.
+    Why it costs. Copies that several ranks make at the same time, as at the start of every step, share the
+    uplink: with four GPUs on one of their own width each gets a quarter.
+    How it is judged. By geometry: the sum of the GPUs' links below a bridge against the bridge's own. Up to
+    twice is usual and passes; beyond is a note. Not in virtual machines, whose tree is not the real one.
+    What is known of the gain. In proportion, while all copy at once; nothing otherwise.
+    Remedy. spread ranks that load much from the host over the branches of the tree, or let them take turns
+    Restore. nothing to undo
+    When to ignore. When data reaches the GPUs another way, or little of it.
+    Sources. PCI Express Base Specification: a link's bandwidth is its lanes times its rate
+    """
+    if intent not in ("training", "throughput"):
+        said = f"matters for training or throughput; this machine is judged for {intent}"
+        return [Outcome(state="intent", message=said)]
+    virtual = machine.cpu.hypervisor
+    if virtual not in (None, "none"):
+        return [Outcome(state="not-applicable", message="the tree of a virtual machine is not the real one")]
+    if virtual is None or _unseen(machine, "pci"):
+        lacking = ("cpu.hypervisor",) if virtual is None else ("pci",)
+        return [Outcome(state="unknown", lacking=lacking)]
+    dim = tuple(
+        f"pci[{index}].{name}"
+        for index, device in enumerate(machine.pci)
+        for name in ("class_code", "vendor")
+        if getattr(device, name) is None
+    )
+    if dim:
+        return [Outcome(state="unknown", paths=("pci",), lacking=dim[:4])]
+    below = _gpus_below(machine)
+    if not below:
+        return [Outcome(state="not-applicable", message="no GPU hangs below a PCIe bridge here")]
+    return [_judge_uplink(machine, bridge, gpus) for bridge, gpus in below.items()]
+
+
+def _gpus_below(machine: Machine) -> dict[int, list[int]]:
+    """Place of each bridge -> places of the GPUs below it."""
+    places = {device.address: index for index, device in enumerate(machine.pci)}
+    below: dict[int, list[int]] = {}
+    for index, device in enumerate(machine.pci):
+        if not (device.class_code or "").startswith(_GPU_CLASS) or device.vendor not in _GPU_VENDORS:
+            continue
+        above, met = device.parent, {index}
+        while above in places and places[above] not in met:
+            place = places[above]
+            met.add(place)
+            below.setdefault(place, []).append(index)
+            above = machine.pci[place].parent
+    return below
+
+
+def _judge_uplink(machine: Machine, bridge: int, gpus: list[int]) -> Outcome:
+    item = ("pci", bridge)
+    ends = [(f"pci[{place}]", machine.pci[place]) for place in (bridge, *gpus)]
+    paths = tuple(f"{path}.{name}" for path, _ in ends[:4] for name in ("width_max", "speed_max_gts"))
+    rates = [
+        device.width_max * device.speed_max_gts
+        for _, device in ends
+        if device.width_max is not None and device.speed_max_gts is not None
+    ]
+    if len(rates) < len(ends):
+        lacking = tuple(
+            f"{path}.{name}"
+            for path, device in ends
+            for name in ("width_max", "speed_max_gts")
+            if getattr(device, name) is None
+        )
+        return Outcome(state="unknown", item=item, paths=paths, lacking=lacking)
+    up = rates[0]
+    # A GPU below a narrower slot can only ask for what the slot gives, and a chain never for more than its end.
+    asked = sum(min(rate, up) for rate in rates[1:])
+    if up <= 0 or asked <= SHARED_AT_MOST * up:
+        return Outcome(state="pass", item=item, paths=paths, message=f"{len(gpus)} GPUs share it at most")
+    message = f"{len(gpus)} GPUs share one link: all at once each gets {100 * up / asked:.0f} % of its own"
+    return Outcome(state="finding", severity="info", item=item, paths=paths, message=message)
