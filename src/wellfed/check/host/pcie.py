@@ -117,7 +117,7 @@ def judge_near_nics(machine: Machine, ceilings: tuple[Ceiling, ...], intent: str
     Remedy. give the far GPU to work that stays on the machine, or pair ranks and adapters with `NCCL_IB_HCA`; moving the adapter to a slot below the GPU's switch cures it
     Restore. unset the variable
     When to ignore. When jobs stay on one machine.
-    Sources. NVIDIA nvidia-smi topo legend; Azure/azhpc-images: topology/ndv5-topo.xml
+    Sources. NVIDIA nvidia-smi topo legend; Azure/azhpc-images: ndv5-topo.xml
     """
     if intent != "training":
         return [Outcome(state="intent", message=f"matters for training; this machine is judged for {intent}")]
