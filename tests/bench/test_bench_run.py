@@ -25,7 +25,8 @@ from wellfed.bench.setup import Setup, allowed_cpus, hardware_key, size_text, us
 from wellfed.bench.team import Team
 from wellfed.model import Ceiling, Machine, WellfedError
 from wellfed.model.base import replace
-from wellfed.model.machine import Container, Cpu, Gpu, Kernel, Memory
+from wellfed.model.devices import Gpu
+from wellfed.model.machine import Container, Cpu, Kernel, Memory
 
 TINY_S = 0.05
 MACHINE = Machine(cpu=Cpu(l3_bytes=1 << 20, l3_groups=1, model_name="An Invented CPU", cores=2))

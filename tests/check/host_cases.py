@@ -4,6 +4,8 @@ Each is laid over BASE: a physical two-socket machine of which little is known. 
 collection; `seen` names collections that were looked at and are empty.
 """
 
+import importlib
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -369,6 +371,16 @@ CASES: dict[str, Case] = {
 }  # fmt: skip
 
 
+def _more(name: str) -> dict[str, Any]:
+    """What the modules of `cases/`, one a layer, hold under a name."""
+    found: dict[str, Any] = {}
+    for path in sorted((Path(__file__).parent / "cases").glob("[a-z]*.py")):
+        for key, value in getattr(importlib.import_module(f"cases.{path.stem}"), name, {}).items():
+            assert key not in found, f"{key} stands twice"
+            found[key] = value
+    return found
+
+
 def ceilings(layer: dict[str, Any]) -> tuple[Ceiling, ...]:
     """What was measured in a case: `h2d` in GB/s."""
     if "h2d" not in layer:
@@ -380,3 +392,10 @@ def ceilings(layer: dict[str, Any]) -> tuple[Ceiling, ...]:
             unit="GB/s", best=best, median=best, p10=best, p90=best, n=9, cv=0.01,
         ),
     )  # fmt: skip
+
+
+CASES.update(_more("CASES"))
+WORDS: dict[str, tuple[str, ...]] = _more("WORDS")
+"""Field -> words that random machines may have there, besides those of `random_machines.py`."""
+KEYS: dict[str, tuple[str, ...]] = _more("KEYS")
+"""Field that is a dict -> its keys on random machines."""

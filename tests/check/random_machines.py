@@ -5,11 +5,12 @@ import types
 import typing
 from typing import Any
 
+import host_cases
 import msgspec
 
 from wellfed.check.expression import OPEN_COLLECTIONS
 from wellfed.model import Fact, Machine
-from wellfed.model.machine import PciDevice
+from wellfed.model.devices import PciDevice
 
 WORDS: dict[str, tuple[str, ...]] = {
     "hypervisor": ("none", "kvm"),
@@ -52,6 +53,9 @@ KEYS = {
     "mitigations": ("meltdown",),
     "counters": ("link_downed",),
 }  # fmt: skip
+for _known, _more in ((WORDS, host_cases.WORDS), (KEYS, host_cases.KEYS)):
+    for _name, _values in _more.items():
+        _known[_name] = (*_known.get(_name, ()), *_values)
 NUMBERS = (-1, 0, 1, 2, 4, 5, 8, 10, 16, 21, 64, 100, 4096, 65536, 100_000, 1 << 30, 80 << 30)
 
 

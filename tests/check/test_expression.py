@@ -19,8 +19,9 @@ from wellfed.check.expression import (
     version,
 )
 from wellfed.model import Fact, Machine
+from wellfed.model.devices import Disk, Gpu
 from wellfed.model.environment import REDACTED
-from wellfed.model.machine import Cpu, Disk, Gpu, Kernel, Memory, NumaNode
+from wellfed.model.machine import Cpu, Kernel, Memory, NumaNode
 
 MACHINE = Machine(
     cpu=Cpu(logical=8, boost=True, governors=("performance", "powersave"), steal_pct=0.5, allowed=(0, 1)),

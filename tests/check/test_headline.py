@@ -4,7 +4,7 @@ import pytest
 
 from wellfed.check.headline import headline as headline_of
 from wellfed.model import Budget, Case, Cost, Gain, Headline, Machine, RankTrace, Verdict
-from wellfed.model.machine import Gpu
+from wellfed.model.devices import Gpu
 from wellfed.model.trace import StepBudget
 
 DATA_WAIT = Verdict(

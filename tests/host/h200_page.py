@@ -1,6 +1,7 @@
 """The part of docs/validation/host.md on the recorded H200 machine: what its own tools say, what we read, and why each
 verdict on it is right. `corpus_machines.py` writes it, `test_h200.py` asserts it, also where no corpus is at hand."""
 
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -148,6 +149,10 @@ ARGUED = {
     "SW03": "no known fault of driver 580.159.04 or NCCL 2.28.9 is listed",
     "SW08": "one node; numactl is installed besides",
 }  # fmt: skip
+for _path in sorted((Path(__file__).parent / "h200").glob("[a-z]*.py")):
+    _more = importlib.import_module(f"h200.{_path.stem}").ARGUED
+    assert not ARGUED.keys() & _more.keys()
+    ARGUED |= _more
 
 _HEAD = """## An H200 virtual machine
 

@@ -14,7 +14,7 @@ from wellfed.host.nvml import QUERIES
 from wellfed.host.nvml_answers import NVML_FIELDS
 from wellfed.host.recorded import RecordedHost, host_of
 from wellfed.model import Machine
-from wellfed.model.machine import Gpu, GpuProcess
+from wellfed.model.devices import Gpu, GpuProcess
 
 PCI = "/sys/bus/pci/devices"
 

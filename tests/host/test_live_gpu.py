@@ -12,7 +12,7 @@ import pytest
 from wellfed.check import INTENTS, judge_machine
 from wellfed.host import look, open_host, record
 from wellfed.model import Machine
-from wellfed.model.machine import Gpu
+from wellfed.model.devices import Gpu
 
 pytestmark = pytest.mark.gpu
 

@@ -8,7 +8,8 @@ from wellfed.host.archive import Link
 from wellfed.host.assemble import assemble
 from wellfed.host.network import default_route, read_network
 from wellfed.host.recorded import host_of
-from wellfed.model.machine import Machine, Nic
+from wellfed.model.devices import Nic
+from wellfed.model.machine import Machine
 
 NET = "/sys/class/net"
 ROUTES = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"

@@ -9,7 +9,8 @@ from wellfed.host.archive import Link
 from wellfed.host.assemble import assemble
 from wellfed.host.pci import parse_lspci, pci_address, pci_id, read_pci
 from wellfed.host.recorded import host_of
-from wellfed.model.machine import Machine, PciDevice
+from wellfed.model.devices import PciDevice
+from wellfed.model.machine import Machine
 
 DEVICES = "/sys/bus/pci/devices"
 ROOT = "/sys/devices/pci0000:17"

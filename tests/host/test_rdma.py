@@ -6,7 +6,8 @@ from wellfed.host.archive import Link
 from wellfed.host.assemble import assemble
 from wellfed.host.rdma import read_rdma
 from wellfed.host.recorded import host_of
-from wellfed.model.machine import Machine, RdmaPort
+from wellfed.model.devices import RdmaPort
+from wellfed.model.machine import Machine
 
 IB = "/sys/class/infiniband"
 

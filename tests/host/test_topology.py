@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from wellfed.host.assemble import assemble
 from wellfed.host.recorded import host_of
 from wellfed.host.topology import Matrix, amd_links, links_of, parse_matrix, parse_nvlink, read_topology
-from wellfed.model.machine import Link, Machine
+from wellfed.model.devices import Link
+from wellfed.model.machine import Machine
 
 UNDERLINE, PLAIN = "\x1b[4m", "\x1b[0m"
 LEGEND = "\nLegend:\n\n  X    = Self\n  NV#  = Connection traversing a bonded set of # NVLinks\n"

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from wellfed.model import Case, Fact, Machine
 from wellfed.model.base import replace
-from wellfed.model.machine import Mount, Package, Software
+from wellfed.model.devices import Mount
+from wellfed.model.machine import Package, Software
 from wellfed.model.places import (
     hide_in_log,
     hide_option,

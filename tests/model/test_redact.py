@@ -11,7 +11,8 @@ from nouns import structs_of
 
 from wellfed.model import Case, Evidence, Fact, Machine, RankTrace, Verdict, decode_case, encode_case
 from wellfed.model.base import replace
-from wellfed.model.machine import Gpu, Package, Software
+from wellfed.model.devices import Gpu
+from wellfed.model.machine import Package, Software
 from wellfed.model.redact import Redactor, redact_case
 from wellfed.model.trace import KernelRow
 

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Sequence
 
 from wellfed.model import Machine
 from wellfed.model.base import replace
+from wellfed.model.devices import Gpu, Link, PciDevice, RdmaPort
 from wellfed.model.fact import Fact
-from wellfed.model.machine import Container, Cpu, CpuThread, Gpu, Link, NumaNode, PciDevice, RdmaPort
+from wellfed.model.machine import Container, Cpu, CpuThread, NumaNode
 
 
 def machine(

@@ -16,7 +16,8 @@ from wellfed.model import (
     Verdict,
 )
 from wellfed.model.change import Change
-from wellfed.model.machine import Cpu, Gpu, Kernel, Link, Memory, NumaNode, Software
+from wellfed.model.devices import Gpu, Link
+from wellfed.model.machine import Cpu, Kernel, Memory, NumaNode, Software
 from wellfed.model.trace import KernelRow, Step, StepBudget, StepWork, Strip, TraceWarning, WorkRow
 from wellfed.model.verdict import Alternative
 

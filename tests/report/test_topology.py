@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from wellfed.model import Machine
 from wellfed.model.base import replace
-from wellfed.model.machine import Link, NumaNode, RdmaPort
+from wellfed.model.devices import Link, RdmaPort
+from wellfed.model.machine import NumaNode
 from wellfed.report import topology
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "place"))

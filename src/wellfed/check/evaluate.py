@@ -37,10 +37,14 @@ THINGS: dict[str, tuple[str, str, str]] = {
     "pci": ("{address}", "PCI devices", "no PCI device is visible here"),
     "mounts": ("{path}", "file systems", "no file system that holds data was found"),
     "numa": ("node {id}", "NUMA nodes", "no NUMA node was found"),
+    "irqs": ("IRQ {number}", "interrupts", "no interrupt of a device was found"),
+    "arrays": ("{name}", "arrays", "there is no software RAID"),
+    "processes": ("process {pid}", "processes", "no process holds a GPU"),
+    "diagnostics": ("{tool} {test}", "results", "no diagnostics were handed over"),
 }
 """Collection -> what an item is called, what several are, and what is said when there is none."""
 
-_NUMBERED = {"gpus": "index", "numa": "id"}
+_NUMBERED = {"gpus": "index", "numa": "id", "irqs": "number", "processes": "pid"}
 """Collections whose items stand in `where` as numbers; the others stand there by their name."""
 
 State = Literal["pass", "finding", "unknown", "not-applicable", "intent"]

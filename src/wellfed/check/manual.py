@@ -27,9 +27,10 @@ from wellfed.model import Gain, Value
 from wellfed.model.change import Risk
 from wellfed.model.verdict import Severity
 
-Trust = Literal["read", "measured", "verified"]
+Trust = Literal["read", "measured", "verified", "unverified"]
 """How the rule is known. read: in the source named (code, issue, vendor page). measured: by us.
-verified: first from memory, then looked up in the source named."""
+verified: first from memory, then looked up in the source named. unverified: from memory, and no document was found that
+says it: such a rule is a note at most, says so, promises no gain and changes nothing."""
 
 
 class Manual(Value, frozen=True, kw_only=True):

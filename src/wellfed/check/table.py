@@ -52,7 +52,9 @@ INTENTS = ("training", "latency", "throughput", "benchmark")
 """What a machine is for; what is right for one is wrong for another. `latency` serves short answers, `throughput`
 many tokens."""
 
-Collection = Literal["gpus", "nics", "disks", "rdma", "pci", "mounts", "numa"]
+Collection = Literal[
+    "gpus", "nics", "disks", "rdma", "pci", "mounts", "numa", "irqs", "arrays", "processes", "diagnostics"
+]
 Reversible = Literal["none", "live", "live-nextproc", "reboot", "bios", "driver-reload", "gpu-reset"]
 
 

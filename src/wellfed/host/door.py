@@ -5,6 +5,7 @@ which. What may be run is the closed table `COMMANDS`, what may be asked is the 
 recording can hold the answers to all of it. Nothing here ever changes the machine or uses a network.
 """
 
+import re
 from typing import Any, NamedTuple, Protocol
 
 from wellfed.model.base import Value
@@ -60,8 +61,9 @@ class Host(Protocol):
         """Whether the path leads to a file, folder or device."""
         ...
 
-    def run(self, name: str) -> Reading:
-        """Standard output of `COMMANDS[name]`; status `ok` only for an accepted exit code."""
+    def run(self, name: str, item: str = "") -> Reading:
+        """Standard output of `COMMANDS[name]`; status `ok` only for an accepted exit code. `item` names the device
+        for commands that ask about one; an AssertionError when the command asks about none, or the name is no name."""
         ...
 
     def nvml(self) -> dict[str, Any]:
@@ -77,15 +79,25 @@ class Host(Protocol):
         ...
 
 
+ITEM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,31}")
+"""What a device may be called that a command is asked about: no option, no path."""
+
+
 class Command(NamedTuple):
     """`argv[0]` is looked up in PATH (and the sbin folders). `accept` are the exit codes whose output counts.
     `keep`, when set, is a regular expression: only matching lines pass the door (kernel logs hold much that is
-    nobody's business)."""
+    nobody's business). `{item}` among the words stands for a device that the caller names."""
 
     argv: tuple[str, ...]
     timeout_s: float = 10.0
     accept: tuple[int, ...] = (0,)
     keep: str | None = None
+
+    def on(self, item: str) -> "Command":
+        """The command about one device."""
+        assert bool(item) == ("{item}" in " ".join(self.argv)), f"{self.argv}: {item!r}"
+        assert not item or ITEM.fullmatch(item), item
+        return self._replace(argv=tuple(word.replace("{item}", item) for word in self.argv))
 
     def __str__(self) -> str:
         """The command line for people, a long one cut at a word."""
@@ -98,11 +110,14 @@ class Command(NamedTuple):
 SERVICES = (
     "amd-smi-exporter",
     "apt-daily-upgrade.timer",
+    "apt-daily.timer",
     "chrony",
     "chronyd",
     "containerd",
     "cpupower",
+    "crio",
     "cron",
+    "dnf-automatic.timer",
     "docker",
     "firewalld",
     "irqbalance",
@@ -115,6 +130,8 @@ SERVICES = (
     "nvidia-persistenced",
     "packagekit",
     "power-profiles-daemon",
+    "ptp4l",
+    "ray",
     "slurmd",
     "sshd",
     "systemd-oomd",
@@ -127,11 +144,15 @@ SERVICES = (
 )
 """Units whose state bears on performance or on who owns a knob."""
 
+LIMITED = ("containerd", "crio", "docker", "kubelet", "ray", "slurmd", "sshd")
+"""Units whose limits jobs inherit."""
+
 KERNEL_LOG = (
     r"^(?!.*[Cc]ommand line).*(?:"  # which holds what a site tells its first program
     r"Xid|SXid|NVRM|nvidia|nvswitch|amdgpu|mlx5_core|AER:|pcieport|EDAC|Hardware Error|mce:|x2apic|"
     r"Memory Encryption|clocksource|tsc:|TSC|Out of memory|oom-kill|hung_task|blocked for more than|"
-    r"soft lockup|DMAR|AMD-Vi|iommu|perf: interrupt took too long|throttl)"
+    r"soft lockup|DMAR|AMD-Vi|iommu|perf: interrupt took too long|throttl|"
+    r"link is not ready|[Ll]ink (?:down|is down|is up)|Link (?:Down|Up)|lost carrier)"
 )
 
 # nvidia-smi answers in well under a second with persistence on, but takes seconds per GPU without.
@@ -171,8 +192,28 @@ COMMANDS: dict[str, Command] = {
     ),
     "nvcc-version": Command(("nvcc", "--version"), timeout_s=5.0),
     "ibv-devinfo": Command(("ibv_devinfo",), timeout_s=10.0),
+    "ethtool": Command(("ethtool", "{item}"), timeout_s=2.0),
+    "ethtool-rings": Command(("ethtool", "-g", "{item}"), timeout_s=2.0),
+    "ethtool-coalesce": Command(("ethtool", "-c", "{item}"), timeout_s=2.0),
+    "ethtool-channels": Command(("ethtool", "-l", "{item}"), timeout_s=2.0),
+    "ethtool-features": Command(("ethtool", "-k", "{item}"), timeout_s=2.0),
+    "ethtool-pause": Command(("ethtool", "-a", "{item}"), timeout_s=2.0),
+    "ethtool-statistics": Command(("ethtool", "-S", "{item}"), timeout_s=2.0),
+    "nvme-smart": Command(("nvme", "smart-log", "-o", "json", "/dev/{item}"), timeout_s=2.0),
+    "systemctl-limits": Command(
+        ("systemctl", "show", "--no-pager", "--property=Id,LimitMEMLOCK,LimitNOFILE,TasksMax", *LIMITED),
+        timeout_s=5.0,
+    ),
+    "systemctl-manager": Command(
+        ("systemctl", "show", "--no-pager", "--property=NUMAPolicy,NUMAMask"), timeout_s=5.0
+    ),
+    "fabricmanager-log": Command(
+        ("tail", "-n", "4000", "/var/log/fabricmanager.log"),
+        timeout_s=5.0,
+        keep=r"ERROR|error|fatal|SXid|version|FAILED",
+    ),
 }
-"""Everything that may be run. Read-only questions, each with its own time limit in seconds."""
+"""Everything that may be run. Each entry with `{item}` is asked about devices that a reader found. Read-only questions, each with its own time limit in seconds."""
 
 PROBES: dict[str, str] = {
     "affinity": "CPU numbers this process may run on: [int]",
@@ -183,6 +224,10 @@ PROBES: dict[str, str] = {
     "writable": "W_OK by path: {'/proc/sys': bool, '/proc/sys/net': bool, '/sys': bool, '/sys/fs/cgroup': bool}",
     "limits": "resource limits of this process, -1 is unlimited: {memlock_bytes: [soft, hard], open_files: ..., processes, stack_bytes, core_bytes}",
     "python": "{version, executable, prefix, implementation, gil: bool | null, free_threaded: bool, glibc: str | null, paths: [sys.path folders]}",
+    "dma_latency": "what /dev/cpu_dma_latency asks for and which known daemons hold it: {value_us: int, holders: [str]} or null",
+    "numa_calls": "what the kernel says to get_mempolicy and set_mempolicy(DEFAULT): 'ok', 'EPERM' or 'ENOSYS'",
+    "own_name": "{on_loopback: bool}: whether /etc/hosts has the host's own name at 127.x",
+    "user_namespace": "whether ids here are mapped to others of the host: bool",
     "tools": "which programs are in PATH: {name: bool}",
 }
 """Small live questions that are not files, with the shape of their JSON answer."""

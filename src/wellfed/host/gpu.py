@@ -11,8 +11,8 @@ from wellfed.host.nvidia_xml import Seen
 from wellfed.host.nvml_answers import nvml_device
 from wellfed.host.parse import RAW_CHARS, colon_fields, gap, integer, known
 from wellfed.host.sysfs import PCI_DEVICES
+from wellfed.model.devices import Gpu
 from wellfed.model.fact import Fact, Status
-from wellfed.model.machine import Gpu
 
 PROC = "/proc/driver/nvidia/gpus"
 _FIELDS = tuple(field for field in Gpu.__struct_fields__ if field != "index")

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from wellfed.host.archive import FolderTree, Link, MemoryTree, Node, open_tree, walk
-from wellfed.host.door import COMMANDS, PROBES, READ_LIMIT, Reading
+from wellfed.host.door import COMMANDS, ITEM, PROBES, READ_LIMIT, Reading
 from wellfed.model.base import Value
 from wellfed.model.errors import WellfedError
 from wellfed.model.fact import Status
@@ -38,6 +38,11 @@ class Index(Value, frozen=True, kw_only=True):
     listings: dict[str, tuple[str, ...]] = {}
     readings: dict[str, Reading] = {}
     present: tuple[str, ...] = ()
+
+
+def saved_as(name: str, item: str) -> str:
+    """Under which name a command's answer is kept: `ethtool@eth0` for one about a device."""
+    return f"{name}@{item}" if item else name
 
 
 class RecordedHost:
@@ -112,9 +117,11 @@ class RecordedHost:
         listed = name in self._index.listings.get(parent or "/", ())
         return listed or real in self._index.present or self._tree.has(real)
 
-    def run(self, name: str) -> Reading:
-        source = str(COMMANDS[name])
-        return self._commands.get(name) or Reading(source=source, status="missing", detail=_NOT_RECORDED)
+    def run(self, name: str, item: str = "") -> Reading:
+        source = str(COMMANDS[name].on(item))
+        return self._commands.get(saved_as(name, item)) or Reading(
+            source=source, status="missing", detail=_NOT_RECORDED
+        )
 
     def nvml(self) -> dict[str, Any]:
         return self._nvml
@@ -145,7 +152,8 @@ def host_of(
         MemoryTree(nodes),
         origin=origin,
         commands={
-            name: Reading(source=str(COMMANDS[name]), text=text) for name, text in (commands or {}).items()
+            name: Reading(source=str(COMMANDS[name.partition("@")[0]].on(name.partition("@")[2])), text=text)
+            for name, text in (commands or {}).items()
         },
         probes={
             name: Reading(source=f"probe {name}", text=msgspec.json.encode(answer).decode())
@@ -220,11 +228,7 @@ def _ours(tree: MemoryTree | FolderTree, spec: str) -> RecordedHost:
             hint="read it with the version of wellfed that wrote it",
         )
     damaged: list[str] = []
-    commands = {
-        name: _json(tree, f"/commands/{name}.json", Reading, damaged)
-        for name in COMMANDS
-        if tree.has(f"/commands/{name}.json")
-    }
+    commands = {name: _json(tree, f"/commands/{name}.json", Reading, damaged) for name in _answers(tree)}
     probes = _json(tree, "/probes.json", dict[str, Reading], damaged) or {}
     index = _json(tree, "/index.json", Index, damaged) or Index()
     nvml = _json(tree, "/nvml.json", dict[str, Any], damaged)
@@ -239,6 +243,17 @@ def _ours(tree: MemoryTree | FolderTree, spec: str) -> RecordedHost:
         nvml=nvml,
         environ=environ,
     )
+
+
+def _answers(tree: MemoryTree | FolderTree) -> list[str]:
+    """The saved answers to commands that we know, about devices with a possible name."""
+    names = [name.removesuffix(".json") for name in tree.names("/commands") if name.endswith(".json")]
+    asked = [(name, *name.partition("@")) for name in names]
+    return [
+        name
+        for name, command, at, item in asked
+        if command in COMMANDS and (bool(at) == bool(item)) and (not item or ITEM.fullmatch(item))
+    ]
 
 
 def _json(tree: MemoryTree | FolderTree, path: str, kind: type[_T], damaged: list[str] | None) -> _T | None:

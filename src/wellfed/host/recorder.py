@@ -59,8 +59,11 @@ def record(
             reader(tape)
         except Exception:  # noqa: BLE001 - as in look(): what one reader breaks on is the very box we want to have
             continue
-    for name in COMMANDS:
-        tape.run(name)
+    for name, command in COMMANDS.items():
+        if "{item}" not in " ".join(
+            command.argv
+        ):  # the others were asked by the readers, who know the devices
+            tape.run(name)
     for name in PROBES:
         tape.probe(name)
     tape.nvml()

@@ -15,6 +15,7 @@ from wellfed.host.door import COMMANDS, READ_LIMIT, Host, Reading
 from wellfed.host.environment import watched
 from wellfed.host.libraries import is_watched_entry
 from wellfed.host.parse import kernel_arguments
+from wellfed.host.recorded import saved_as
 from wellfed.model.places import DAEMONS
 
 MAX_EXTRA_FILES = 30_000
@@ -177,12 +178,12 @@ class RecordingHost:
         if (real := self._canonical(path)) and there:
             self.present.add(real)
 
-    def run(self, name: str) -> Reading:
-        reading = self.inner.run(name)
+    def run(self, name: str, item: str = "") -> Reading:
+        reading = self.inner.run(name, item)
         if reading.text is not None and (keep := COMMANDS[name].keep):
             lines = filter(re.compile(keep).search, reading.text.splitlines())  # a tar may hold more
             reading = msgspec.structs.replace(reading, text="\n".join(lines))
-        self.commands[name] = reading
+        self.commands[saved_as(name, item)] = reading
         return reading
 
     def nvml(self) -> dict[str, Any]:

@@ -6,6 +6,19 @@ Units are in the names. Collections are tuples, keyed ones are dicts.
 """
 
 from wellfed.model.base import Value
+from wellfed.model.devices import (
+    Array,
+    Diagnostic,
+    Disk,
+    Gpu,
+    Irq,
+    Link,
+    Mount,
+    Nic,
+    PciDevice,
+    Process,
+    RdmaPort,
+)
 from wellfed.model.fact import Fact
 
 
@@ -30,7 +43,10 @@ class IdleState(Value, frozen=True, kw_only=True):
 
 
 class Cpu(Value, frozen=True, kw_only=True):
-    """`logical` counts online logical CPUs; `allowed` are those this process may use (affinity and cpuset)."""
+    """`logical` counts online logical CPUs; `allowed` are those this process may use (affinity and cpuset).
+    `rapl_*` are of the first package. `dma_latency_us` is what /dev/cpu_dma_latency asks for, `dma_latency_holders` the
+    names of known daemons that hold it open. `resume_latency_us` are the different values of the CPUs' own limits.
+    `foreign_pct` is CPU time that others took on the allowed CPUs, in percent of one CPU."""
 
     arch: str | None = None
     vendor: str | None = None
@@ -68,6 +84,14 @@ class Cpu(Value, frozen=True, kw_only=True):
     page_size_bytes: int | None = None
     steal_pct: float | None = None
     pressure_some_pct: float | None = None
+    rapl_limit_w: float | None = None
+    rapl_max_w: float | None = None
+    core_throttles: int | None = None
+    package_throttles: int | None = None
+    dma_latency_us: int | None = None
+    dma_latency_holders: tuple[str, ...] | None = None
+    resume_latency_us: tuple[int, ...] | None = None
+    foreign_pct: float | None = None
 
 
 class NumaNode(Value, frozen=True, kw_only=True):
@@ -78,6 +102,11 @@ class NumaNode(Value, frozen=True, kw_only=True):
     mem_bytes: int | None = None
     mem_free_bytes: int | None = None
     distances: tuple[int, ...] | None = None
+    file_bytes: int | None = None
+    hits: int | None = None
+    misses: int | None = None
+    foreign: int | None = None
+    interleave_weight: int | None = None
 
 
 class HugePool(Value, frozen=True, kw_only=True):
@@ -106,10 +135,36 @@ class Memory(Value, frozen=True, kw_only=True):
     thp_fault_fallback: int | None = None
     compact_stall: int | None = None
     dmi_product: str | None = None
+    free_huge_blocks: int | None = None
+    mlocked_bytes: int | None = None
+    unevictable_bytes: int | None = None
+    demotion_enabled: bool | None = None
+    auto_online: str | None = None
+
+
+class SoftNet(Value, frozen=True, kw_only=True):
+    """Sums of `/proc/net/softnet_stat` over the CPUs: packets, those dropped for a full backlog, rounds cut short."""
+
+    processed: int
+    dropped: int
+    squeezed: int
+
+
+class Unit(Value, frozen=True, kw_only=True):
+    """Limits that systemd gives a service; -1 is unlimited."""
+
+    name: str
+    memlock_bytes: int | None = None
+    open_files: int | None = None
+    tasks_max: int | None = None
 
 
 class Kernel(Value, frozen=True, kw_only=True):
-    """`sysctls` holds the watched keys that exist, as text (`vm.swappiness` -> `60`)."""
+    """`sysctls` holds the watched keys that exist, as text (`vm.swappiness` -> `60`); `sysctl_files` what the
+    files of sysctl.d set (`vm.swappiness` -> `10 @ /etc/sysctl.d/90-x.conf`, the last one counts); `config` watched
+    options of the kernel's build (`CONFIG_PREEMPT` -> `y`, `n` when it is not set). `events` counts lines of the kernel's log by kind
+    (`x2apic`, `memory-encryption`, `sxid`, `aer`, `edac`, `oom`, `hung-task`, `soft-lockup`, `tsc-unstable`,
+    `link-flap`): 0 is none in a log that was read. `name_on_loopback`: the host's own name stands at 127.x in /etc/hosts."""
 
     release: str | None = None
     version: str | None = None
@@ -126,181 +181,21 @@ class Kernel(Value, frozen=True, kw_only=True):
     active_services: tuple[str, ...] | None = None
     tuned_profile: str | None = None
     xids: tuple[str, ...] | None = None
-
-
-class PciDevice(Value, frozen=True, kw_only=True):
-    """Link speeds in GT/s, as sysfs prints them; `acs_redirect` is True when ACS redirects peer traffic."""
-
-    address: str
-    vendor: str | None = None
-    device: str | None = None
-    class_code: str | None = None
-    driver: str | None = None
-    numa_node: int | None = None
-    local_cpus: tuple[int, ...] | None = None
-    speed_gts: float | None = None
-    speed_max_gts: float | None = None
-    width: int | None = None
-    width_max: int | None = None
-    parent: str | None = None
-    power_control: str | None = None
-    aer_correctable: int | None = None
-    aer_nonfatal: int | None = None
-    aer_fatal: int | None = None
-    acs_redirect: bool | None = None
-    is_virtual: bool | None = None
-
-
-class GpuProcess(Value, frozen=True, kw_only=True):
-    pid: int
-    name: str | None = None
-    used_bytes: int | None = None
-
-
-class Gpu(Value, frozen=True, kw_only=True):
-    """One physical GPU. Clocks in MHz, power in watts, temperatures in degrees Celsius. `throttle` holds the
-    clock-event reasons active now, by name. `bar1_bytes` is the CPU-visible window. `address` is the
-    lower-case PCI address with a four-digit domain (`0000:0f:00.0`)."""
-
-    index: int
-    vendor: str | None = None
-    name: str | None = None
-    catalog: str | None = None
-    uuid: str | None = None
-    serial: str | None = None
-    address: str | None = None
-    device_id: str | None = None
-    architecture: str | None = None
-    compute_capability: str | None = None
-    driver: str | None = None
-    vbios: str | None = None
-    memory_bytes: int | None = None
-    memory_used_bytes: int | None = None
-    bar1_bytes: int | None = None
-    persistence: bool | None = None
-    ecc: bool | None = None
-    ecc_pending: bool | None = None
-    ecc_uncorrected: int | None = None
-    ecc_uncorrected_aggregate: int | None = None
-    remap_pending: bool | None = None
-    remap_failed: bool | None = None
-    retired_pending: bool | None = None
-    mig_capable: bool | None = None
-    mig: bool | None = None
-    mig_pending: bool | None = None
-    mig_devices: int | None = None
-    virtualization: str | None = None
-    compute_mode: str | None = None
-    sm_mhz: int | None = None
-    sm_max_mhz: int | None = None
-    sm_app_mhz: int | None = None
-    sm_app_default_mhz: int | None = None
-    mem_mhz: int | None = None
-    mem_max_mhz: int | None = None
-    power_w: float | None = None
-    power_limit_w: float | None = None
-    power_default_w: float | None = None
-    power_max_w: float | None = None
-    temperature_c: int | None = None
-    temperature_slowdown_c: int | None = None
-    memory_temperature_c: int | None = None
-    throttle: tuple[str, ...] | None = None
-    utilization_pct: int | None = None
-    pcie_gen: int | None = None
-    pcie_gen_max: int | None = None
-    pcie_gen_device_max: int | None = None
-    pcie_width: int | None = None
-    pcie_width_max: int | None = None
-    pcie_replays: int | None = None
-    numa_node: int | None = None
-    cpu_affinity: tuple[int, ...] | None = None
-    nvlinks_active: int | None = None
-    nvlinks_total: int | None = None
-    nvlink_version: int | None = None
-    nvlink_errors: int | None = None
-    fabric_state: str | None = None
-    fabric_status: str | None = None
-    c2c: bool | None = None
-    gsp_firmware: str | None = None
-    processes: tuple[GpuProcess, ...] | None = None
-
-
-class Link(Value, frozen=True, kw_only=True):
-    """One cell of the topology matrix: `a` and `b` are `gpu0`, `nic3`...; `kind` as `nvidia-smi topo -m`
-    prints it (`NV18`, `PIX`, `PXB`, `PHB`, `NODE`, `SYS`, `C2C`)."""
-
-    a: str
-    b: str
-    kind: str
-    lanes: int | None = None
-
-
-class Nic(Value, frozen=True, kw_only=True):
-    """`speed_mbps` is None when the driver does not know (virtio prints -1)."""
-
-    name: str
-    driver: str | None = None
-    address: str | None = None
-    numa_node: int | None = None
-    state: str | None = None
-    speed_mbps: int | None = None
-    mtu: int | None = None
-    is_physical: bool | None = None
-    is_default_route: bool | None = None
-    rx_queues: int | None = None
-    tx_queues: int | None = None
-    rx_dropped: int | None = None
-    carrier_changes: int | None = None
-
-
-class RdmaPort(Value, frozen=True, kw_only=True):
-    """One port of an RDMA device. `rate_gbps` from `rate`; error counters summed over the two counter folders."""
-
-    device: str
-    port: int
-    state: str | None = None
-    physical_state: str | None = None
-    link_layer: str | None = None
-    rate_gbps: float | None = None
-    firmware: str | None = None
-    board: str | None = None
-    numa_node: int | None = None
-    address: str | None = None
-    link_downed: int | None = None
-    symbol_errors: int | None = None
-    counters: dict[str, int] = {}
-
-
-class Disk(Value, frozen=True, kw_only=True):
-    """A block device (partitions left out). `read_ahead_kb` etc. are the queue's knobs."""
-
-    name: str
-    model: str | None = None
-    size_bytes: int | None = None
-    rotational: bool | None = None
-    scheduler: str | None = None
-    read_ahead_kb: int | None = None
-    nr_requests: int | None = None
-    rq_affinity: int | None = None
-    is_virtual: bool | None = None
-    numa_node: int | None = None
-    address: str | None = None
-    pcie_speed_gts: float | None = None
-    pcie_speed_max_gts: float | None = None
-    pcie_width: int | None = None
-    pcie_width_max: int | None = None
-
-
-class Mount(Value, frozen=True, kw_only=True):
-    """A mounted file system that can hold data; sizes are None when replayed or not reachable."""
-
-    path: str
-    source: str | None = None
-    fs: str | None = None
-    options: tuple[str, ...] = ()
-    size_bytes: int | None = None
-    free_bytes: int | None = None
-    inodes_free: int | None = None
+    config: dict[str, str] = {}
+    sysctl_files: dict[str, str] = {}
+    events: dict[str, int] = {}
+    lockdown: str | None = None
+    aspm_policy: str | None = None
+    systemd_numa_policy: str | None = None
+    systemd_numa_mask: str | None = None
+    default_irq_affinity: tuple[int, ...] | None = None
+    workqueue_cpumask: tuple[int, ...] | None = None
+    softnet: SoftNet | None = None
+    arp_entries: int | None = None
+    nvme_ps_max_latency_us: int | None = None
+    name_on_loopback: bool | None = None
+    enabled_services: tuple[str, ...] | None = None
+    units: tuple[Unit, ...] | None = None
 
 
 class Limit(Value, frozen=True, kw_only=True):
@@ -320,7 +215,9 @@ class Limits(Value, frozen=True, kw_only=True):
 
 class Container(Value, frozen=True, kw_only=True):
     """`kind` is `docker`, `podman`, `kubernetes`, `lxc`... or `none`. Limits are the tightest along the
-    cgroup path; None with a fact of status ok does not occur: unlimited memory is -1, an unlimited quota is -1."""
+    cgroup path; None with a fact of status ok does not occur: unlimited memory is -1, an unlimited quota is -1.
+    `user_namespace`: root here is not root of the host. `numa_calls` says what the kernel answers to memory policies
+    (`ok`, `EPERM`, `ENOSYS`)."""
 
     kind: str | None = None
     cgroup_version: int | None = None
@@ -342,6 +239,13 @@ class Container(Value, frozen=True, kw_only=True):
     seccomp: int | None = None
     proc_sys_writable: bool | None = None
     sys_writable: bool | None = None
+    cpu_weight: int | None = None
+    hugetlb_limit_bytes: int | None = None
+    rdma_limits: dict[str, str] | None = None
+    device_infiniband: bool | None = None
+    user_namespace: bool | None = None
+    net_sys_writable: bool | None = None
+    numa_calls: str | None = None
 
 
 class Package(Value, frozen=True, kw_only=True):
@@ -351,7 +255,9 @@ class Package(Value, frozen=True, kw_only=True):
 
 
 class Software(Value, frozen=True, kw_only=True):
-    """Versions found without importing anything. `cuda_driver` is the newest CUDA the driver runs."""
+    """Versions found without importing anything. `cuda_driver` is the newest CUDA the driver runs. `driver_params`
+    are parameters of the NVIDIA kernel modules, `device_nodes` the NVIDIA device files that exist (`nvidia0`), `env_files` whether a file that a
+    variable names is there (by the variable), `kubelet` the watched keys of its configuration."""
 
     python: str | None = None
     python_path: str | None = None
@@ -374,11 +280,19 @@ class Software(Value, frozen=True, kw_only=True):
     persistenced_running: bool | None = None
     fabricmanager_running: bool | None = None
     nccl_config: tuple[str, ...] | None = None
+    driver_params: dict[str, str] = {}
+    device_nodes: tuple[str, ...] | None = None
+    env_files: dict[str, bool] = {}
+    imex_running: bool | None = None
+    imex_channels: int | None = None
+    cdi_driver: str | None = None
+    kubelet: dict[str, str] | None = None
 
 
 class Machine(Value, frozen=True, kw_only=True):
     """What is known of one machine. `facts` is keyed by field path and carries the evidence; `gaps` says
-    for each field path that could not be seen why not."""
+    for each field path that could not be seen why not. `p2p` is the matrix of `nvidia-smi topo -p2p r`, its `kind` as printed
+    (`OK`, `CNS`, `GNS`, `TNS`, `NS`)."""
 
     cpu: Cpu = Cpu()
     numa: tuple[NumaNode, ...] = ()
@@ -395,6 +309,11 @@ class Machine(Value, frozen=True, kw_only=True):
     container: Container = Container()
     environment: dict[str, str] = {}
     software: Software = Software()
+    irqs: tuple[Irq, ...] = ()
+    arrays: tuple[Array, ...] = ()
+    processes: tuple[Process, ...] = ()
+    p2p: tuple[Link, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
     hostname: str | None = None
     facts: dict[str, Fact] = {}
     gaps: dict[str, str] = {}

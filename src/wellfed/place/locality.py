@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from wellfed.model.machine import Gpu, Machine
+from wellfed.model.devices import Gpu
+from wellfed.model.machine import Machine
 
 _C2C = re.compile(r"\bG[HB][123]00\b|\bGB10\b|\bVR200\b|gh200|gb[123]00|gb10|vr200")
 _PCI = "/sys/bus/pci"

@@ -1,6 +1,7 @@
 """The RDMA devices near a GPU, and the variables of a rank."""
 
-from wellfed.model.machine import Gpu, Machine
+from wellfed.model.devices import Gpu
+from wellfed.model.machine import Machine
 from wellfed.model.placement import PlaceRequest
 
 _NEAR = ("PIX", "PXB", "PHB", "NODE")

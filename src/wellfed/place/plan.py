@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from wellfed.model.devices import Gpu
 from wellfed.model.errors import WellfedError
-from wellfed.model.machine import Gpu, Machine
+from wellfed.model.machine import Machine
 from wellfed.model.placement import (
     DISJOINT,
     MODES,

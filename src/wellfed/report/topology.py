@@ -9,7 +9,8 @@ from html import escape
 from typing import NamedTuple
 
 from wellfed.model.counting import counted
-from wellfed.model.machine import CpuThread, Gpu, Machine, NumaNode
+from wellfed.model.devices import Gpu
+from wellfed.model.machine import CpuThread, Machine, NumaNode
 from wellfed.model.placement import cpu_ranges
 from wellfed.place.locality import local_cpus
 from wellfed.report import words

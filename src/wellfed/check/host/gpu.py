@@ -7,7 +7,7 @@ from wellfed.check.evaluate import Outcome, no_items
 from wellfed.check.manual import rule
 from wellfed.check.table import rows
 from wellfed.model import Ceiling, Machine
-from wellfed.model.machine import Gpu
+from wellfed.model.devices import Gpu
 from wellfed.model.verdict import SEVERITY_ORDER
 
 _XID = re.compile(r"\bXid\s*(?:\([^)]*\))?\s*:\s*(\d+)")

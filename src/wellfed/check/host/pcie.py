@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from wellfed.check.evaluate import Outcome, no_items
 from wellfed.check.manual import rule
 from wellfed.model import Ceiling, Machine
-from wellfed.model.machine import Gpu, PciDevice
+from wellfed.model.devices import Gpu, PciDevice
 from wellfed.model.verdict import Severity
 
 WIRED_X8 = ("Tesla T4", "NVIDIA A10G")

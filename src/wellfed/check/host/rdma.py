@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from wellfed.check.evaluate import Outcome, no_items
 from wellfed.check.manual import rule
 from wellfed.model import Ceiling, Machine
-from wellfed.model.machine import RdmaPort
+from wellfed.model.devices import RdmaPort
 
 
 @rule("RDMA01", "rdma-port-degraded", layer="rdma", severity="error")

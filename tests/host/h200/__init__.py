@@ -1,0 +1,3 @@
+"""Why each verdict on the recorded H200 machine is right: `ARGUED` by layer."""
+
+ARGUED: dict[str, str] = {}
