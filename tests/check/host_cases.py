@@ -394,7 +394,7 @@ def ceilings(layer: dict[str, Any]) -> tuple[Ceiling, ...]:
     )  # fmt: skip
 
 
-CASES.update(_more("CASES"))
+CASES.update({code: Case(*case) for code, case in _more("CASES").items()})
 WORDS: dict[str, tuple[str, ...]] = _more("WORDS")
 """Field -> words that random machines may have there, besides those of `random_machines.py`."""
 KEYS: dict[str, tuple[str, ...]] = _more("KEYS")
