@@ -4,12 +4,18 @@ import msgspec
 import pytest
 from host_cases import CASES, GPU_ON_BUS, H200, PORT, TWO_NODES, ceilings, gpus, machine, ports
 
-from wellfed.check import host_codes, judge_machine
+from wellfed.check import INTENTS, host_codes, judge_machine, manual
 from wellfed.check.evaluate import _steps as steps
 from wellfed.model import Fact, Machine, Verdict
 
 
-def judge(code: str, layer: dict, intent: str = "training") -> Verdict:
+def first_intent(code: str) -> str:
+    """Training, or the first intent that the check is for."""
+    return (manual(code).intents or INTENTS)[0]
+
+
+def judge(code: str, layer: dict, intent: str = "") -> Verdict:
+    intent = intent or first_intent(code)
     layer = dict(layer)
     measured = ceilings(layer)
     layer.pop("h2d", None)
@@ -45,13 +51,13 @@ def test_without_what_it_looks_at_the_good_machine_is_not_judged(code: str) -> N
     measured = ceilings(layer)
     layer.pop("h2d", None)
     good = machine(layer)
-    before = next(v for v in judge_machine(good, ceilings=measured) if v.code == code)
+    intent = first_intent(code)
+    before = next(v for v in judge_machine(good, ceilings=measured, intent=intent) if v.code == code)
     blind = msgspec.to_builtins(good)
     for evidence in before.evidence:
         take_away(blind, steps(evidence.at or ""))
-    after = next(
-        v for v in judge_machine(msgspec.convert(blind, Machine), ceilings=measured) if v.code == code
-    )
+    unseen = msgspec.convert(blind, Machine)
+    after = next(v for v in judge_machine(unseen, ceilings=measured, intent=intent) if v.code == code)
     assert after.verdict == "not-judged" and after.reason, after.message
 
 
@@ -63,10 +69,10 @@ def take_away(node: dict, way: list) -> None:
         return
     for step in path:
         node = node[step]
-    if path[-1:] in (["sysctls"], ["tools"]):
+    if path[-1:] in (["sysctls"], ["tools"], ["events"], ["config"], ["mitigations"]):
         node.pop(last, None)
     else:
-        node[last] = [] if last in ("gpus", "pci", "numa") else None
+        node[last] = [] if not path else None  # a collection of the machine
 
 
 @pytest.mark.parametrize("code", CASES)

@@ -26,6 +26,10 @@ from wellfed.host.parse import (
 from wellfed.host.virtual import hypervisor
 from wellfed.model.fact import Fact
 
+RAPL = "/sys/class/powercap/intel-rapl:0"
+"""The first package. Its constraint 0 is the long-term one; AMD's parts show energy here and no limits."""
+NEVER = -1
+"""`n/a` of pm_qos_resume_latency_us: this CPU may not sleep at all (0 is no limit)."""
 CPUINFO_LIMIT = 8 << 20
 """A machine with 1000 CPUs prints about 1.5 MB of cpuinfo."""
 
@@ -40,6 +44,9 @@ def read_cpu(host: Host) -> list[Fact]:
         *_clocks(host),
         *_idle(host),
         *_load(host),
+        *_power(host),
+        *_throttles(host),
+        *_latency_limits(host),
     ]
 
 
@@ -281,3 +288,58 @@ def _steal(text: str) -> float | None:
 def _pressure(text: str) -> float | None:
     match = re.search(r"^some avg10=(\S+)", text, re.MULTILINE)
     return decimal(match.group(1)) if match else None
+
+
+def _power(host: Host) -> list[Fact]:
+    """What the first package may draw for long, and the most that the part is made for (0 in it means unknown)."""
+    return [
+        fact("cpu.rapl_limit_w", host.read(f"{RAPL}/constraint_0_power_limit_uw"), _watts),
+        fact("cpu.rapl_max_w", host.read(f"{RAPL}/constraint_0_max_power_uw"), _watts),
+    ]
+
+
+def _watts(text: str) -> float | None:
+    microwatts = integer(text)
+    return microwatts / 1e6 if microwatts > 0 else None
+
+
+def _throttles(host: Host) -> list[Fact]:
+    """How often heat slowed a core or a package since boot. Each CPU counts what it was told of, so one event is in many
+    counters: the largest is a lower bound of the events, the sum would be many times too high."""
+    cpus = numbered(host.listdir(CPU), "cpu")
+    shown = [cpu for cpu in cpus if host.exists(f"{CPU}/cpu{cpu}/thermal_throttle")]
+    facts = []
+    for name in ("core", "package"):
+        key, file = f"cpu.{name}_throttles", f"{name}_throttle_count"
+        counts = [fact(key, host.read(f"{CPU}/cpu{cpu}/thermal_throttle/{file}"), natural) for cpu in shown]
+        seen = [count.value for count in counts if count.status == "ok"]
+        source = f"{CPU}/cpu*/thermal_throttle/{file}"
+        if seen:
+            facts.append(known(key, max(seen), source))
+        else:
+            facts.append(
+                first_ok(counts) if counts else gap(key, source, detail="no such counters are shown")
+            )
+    return facts
+
+
+def _latency_limits(host: Host) -> list[Fact]:
+    asked = host.probe("dma_latency")
+    cpus = numbered(host.listdir(CPU), "cpu")
+    files = [f"{CPU}/cpu{cpu}/power/pm_qos_resume_latency_us" for cpu in cpus]
+
+    def said(name: str) -> Callable[[str], Any]:
+        def parse(text: str) -> Any:
+            return None if text.strip() == "null" else json_field(name)(text)
+
+        return parse
+
+    return [
+        fact("cpu.dma_latency_us", asked, said("value_us")),
+        fact("cpu.dma_latency_holders", asked, said("holders")),
+        _distinct(host, "cpu.resume_latency_us", files, _resume_latency),
+    ]
+
+
+def _resume_latency(text: str) -> int:
+    return NEVER if text.strip() == "n/a" else integer(text)

@@ -9,6 +9,7 @@ from wellfed.host.parse import (
     colon_fields,
     fact,
     first_ok,
+    flag,
     gap,
     integer,
     known,
@@ -31,7 +32,11 @@ _FILES = (
     ("khugepaged_scan_sleep_ms", f"{THP}/khugepaged/scan_sleep_millisecs", integer),
     ("khugepaged_pages_to_scan", f"{THP}/khugepaged/pages_to_scan", integer),
     ("ksm_run", "/sys/kernel/mm/ksm/run", integer),
+    ("demotion_enabled", "/sys/kernel/mm/numa/demotion_enabled", flag),
+    ("auto_online", "/sys/devices/system/memory/auto_online_blocks", str.strip),
 )
+_HUGE_ORDER = 9
+"""A huge page of 2 MiB is 2^9 pages of 4 KiB."""
 
 
 def read_memory(host: Host) -> list[Fact]:
@@ -42,6 +47,7 @@ def read_memory(host: Host) -> list[Fact]:
         _pools(host),
         *_edac(host),
         *_vmstat(host),
+        fact("memory.free_huge_blocks", host.read("/proc/buddyinfo"), _huge_blocks),
         _product(host),
     ]
 
@@ -63,6 +69,8 @@ def _sizes(host: Host) -> list[Fact]:
             iter((fact("memory.total_bytes", meminfo, size("MemTotal"), line="MemTotal"), _node_total(host)))
         ),
         fact("memory.available_bytes", meminfo, size("MemAvailable"), line="MemAvailable"),
+        fact("memory.mlocked_bytes", meminfo, size("Mlocked"), line="Mlocked"),
+        fact("memory.unevictable_bytes", meminfo, size("Unevictable"), line="Unevictable"),
         fact("memory.swap_total_bytes", meminfo, size("SwapTotal"), line="SwapTotal"),
         fact("memory.swap_used_bytes", meminfo, swap_used, line="Swap"),
         fact("memory.swap_devices", host.read("/proc/swaps"), _swap_devices),
@@ -128,6 +136,14 @@ def _vmstat(host: Host) -> list[Fact]:
 
     names = ("thp_fault_alloc", "thp_fault_fallback", "compact_stall")
     return [fact(f"memory.{name}", reading, counter(name), line=name) for name in names]
+
+
+def _huge_blocks(text: str) -> int | None:
+    """Free blocks of 2^9 pages or more in all zones (`Node 0, zone Normal 84 52 54...`, one count an order); None for a
+    kernel that keeps none so large."""
+    rows = [row.partition("zone")[2].split()[1:] for row in text.splitlines() if "zone" in row]
+    counts = [integer(count) for row in rows for count in row[_HUGE_ORDER:]]
+    return sum(counts) if counts else None
 
 
 def _product(host: Host) -> Fact:
