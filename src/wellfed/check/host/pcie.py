@@ -48,7 +48,7 @@ def _judge(machine: Machine, index: int, gpu: Gpu) -> Outcome:
     width, best = gpu.pcie_width, gpu.pcie_width_max
     if width is None or best is None:
         width, best, paths = _from_bus(machine, gpu, paths)
-    if width is None or best is None:
+    if width is None or not best or best < 0:  # no slot has 0 lanes: that is a driver that does not know
         return Outcome(state="unknown", item=item, paths=paths, lacking=paths[:2])
     if width < best:
         message = f"the link runs x{width} of x{best}: {100 * width // best} % of the bandwidth"

@@ -1,0 +1,15 @@
+"""Why the memory's verdicts on the recorded H200 machine are right."""
+
+ARGUED = {
+    "MEM03": "transparent_hugepage/enabled is madvise",
+    "MEM04": "shmem_enabled is never, which is not deny",
+    "MEM09": "126 GiB of memory",
+    "MEM11": "126 GiB of memory, and no port tells its speed",
+    "MEM12": "vm.max_map_count is 8250411",
+    "MEM14": "ksm/run is 0",
+    "MEM15": "matters for latency serving and benchmarks; the value is 20",
+    "MEM16": "no fault for a huge page since boot",
+    "MEM17": "Unevictable is 10 MB",
+    "MEM20": "one NUMA node, with CPUs",
+    "MEM21": "matters for latency serving and benchmarks; no CPU is isolated",
+}
