@@ -14,7 +14,7 @@ BOOT = "[    0.000010] tsc: Detected 2100.000 MHz processor\n"
 
 def seen(files: dict[str, str] | None = None, **more: Any) -> dict[str, Any]:
     """Value of every fact, `status: why` where there is none."""
-    machine = look(host_of(files or {}, **more), only=("cpu", "memory", "kernel_log"))
+    machine = look(host_of(files or {}, **more), only=("cpu", "memory", "kernel_log", "kernel_config"))
     return {key: fact.value if fact.status == "ok" else fact.status for key, fact in machine.facts.items()}
 
 
@@ -109,3 +109,22 @@ def test_a_log_that_cannot_be_read_is_never_none(commands: dict[str, str]) -> No
 
 def test_the_journal_answers_where_dmesg_is_denied() -> None:
     assert seen(commands={"journal-kernel": BOOT})["kernel.events[oom]"] == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("CONFIG_INIT_ON_ALLOC_DEFAULT_ON=y", "y"),
+        ("# CONFIG_INIT_ON_ALLOC_DEFAULT_ON is not set", "n"),
+        ("CONFIG_INIT_ON_FREE_DEFAULT_ON=y", "unsupported"),
+    ],
+)
+def test_the_build_of_the_running_kernel(line: str, value: str) -> None:
+    key = "kernel.config[CONFIG_INIT_ON_ALLOC_DEFAULT_ON]"
+    files = {
+        "/proc/sys/kernel/osrelease": "6.8.0-60-generic",
+        "/boot/config-6.8.0-60-generic": f"CONFIG_SMP=y\n{line}\nCONFIG_NUMA=y\n",
+        "/boot/config-6.5.0": "CONFIG_INIT_ON_ALLOC_DEFAULT_ON=m",
+    }
+    assert seen(files)[key] == value
+    assert seen({"/proc/sys/kernel/osrelease": "../../etc/shadow"})[key] == "missing"

@@ -19,6 +19,14 @@ def _demoting(on: bool) -> dict[str, Any]:
     return {"numa": _TIERED, "gpus": [gpu], "memory": {"demotion_enabled": on}}
 
 
+def _coherent(auto_online: str) -> dict[str, Any]:
+    return {**_demoting(False), "memory": {"auto_online": auto_online}}
+
+
+def _zeroing(build: str) -> dict[str, Any]:
+    return {"kernel": {"cmdline": ["quiet"], "config": {"CONFIG_INIT_ON_ALLOC_DEFAULT_ON": build}}}
+
+
 _COLLECTING = {"thp_enabled": "always", "khugepaged_pages_to_scan": 4096}
 _ISOLATED = {"cpu": {"isolated": [2, 3]}}
 
@@ -40,6 +48,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         "info",
     ),
     "MEM12": (_sysctls(max_map_count="65530"), _sysctls(max_map_count="262144"), "info"),
+    "MEM13": (_zeroing("y"), _zeroing("n"), "info"),
     "MEM14": (_memory(ksm_run=1), _memory(ksm_run=2), "info"),
     "MEM15": (_sysctls(compaction_proactiveness="60"), _sysctls(compaction_proactiveness="20"), "info"),
     "MEM16": (
@@ -58,9 +67,16 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {**_sysctls(stat_interval="10"), **_ISOLATED},
         "info",
     ),
+    "MEM22": (_coherent("online"), _coherent("online_movable"), "info"),
 }
-WORDS = {"thp_shmem": ("never", "deny"), "thp_enabled": ("always", "madvise", "never")}
+WORDS = {
+    "auto_online": ("offline", "online", "online_movable"),
+    "config": ("y", "n"),
+    "thp_shmem": ("never", "deny"),
+    "thp_enabled": ("always", "madvise", "never"),
+}
 KEYS = {
+    "config": ("CONFIG_INIT_ON_ALLOC_DEFAULT_ON",),
     "sysctls": (
         "vm.dirty_bytes",
         "vm.dirty_ratio",
@@ -68,5 +84,5 @@ KEYS = {
         "vm.max_map_count",
         "vm.compaction_proactiveness",
         "vm.stat_interval",
-    )
+    ),
 }
