@@ -372,12 +372,12 @@ CASES: dict[str, Case] = {
 
 
 def _more(name: str) -> dict[str, Any]:
-    """What the modules of `cases/`, one a layer, hold under a name."""
+    """What the modules of `cases/`, one a layer, hold under a name. Words and keys of several layers add up."""
     found: dict[str, Any] = {}
     for path in sorted((Path(__file__).parent / "cases").glob("[a-z]*.py")):
         for key, value in getattr(importlib.import_module(f"cases.{path.stem}"), name, {}).items():
-            assert key not in found, f"{key} stands twice"
-            found[key] = value
+            assert key not in found or name != "CASES", f"{key} stands twice"
+            found[key] = (*found.get(key, ()), *value) if name != "CASES" else value
     return found
 
 

@@ -73,7 +73,16 @@ def take_away(node: dict, way: list) -> None:
         return
     for step in path:
         node = node[step]
-    if path[-1:] in (["sysctls"], ["tools"], ["events"], ["config"], ["mitigations"]):
+    if path[-1:] in (
+        ["sysctls"],
+        ["tools"],
+        ["events"],
+        ["config"],
+        ["mitigations"],
+        ["counters"],
+        ["features"],
+        ["env_files"],
+    ):
         node.pop(last, None)
     elif ".".join(str(step) for step in way) in OPEN_COLLECTIONS:
         node[last] = type(node[last])()
