@@ -127,7 +127,9 @@ def test_a_quiet_machine_is_not_judged_good_where_nobody_could_look() -> None:
 def test_a_machine_without_a_gpu_has_nothing_to_say_of_gpus() -> None:
     tree = {**CLOUD_VM, "gpus": [], "pci": [], "seen": ("rdma", "gpus", "pci", "diagnostics")}
     verdicts = [v for v in judge_machine(machine(tree)) if v.layer in ("gpu", "nvlink", "driver")]
-    assert {(v.verdict, v.reason) for v in verdicts if v.reason != "intent"} == {("not-judged", "not-applicable")}
+    assert {(v.verdict, v.reason) for v in verdicts if v.reason != "intent"} == {
+        ("not-judged", "not-applicable")
+    }
 
 
 def test_a_denied_kernel_log_is_no_clean_log() -> None:
