@@ -71,6 +71,18 @@ def test_killed_between_two_transactions_over_one_knob(tmp_path: Path) -> None:
         assert m.values(journal) == m.OLD
 
 
+def test_killed_while_the_later_of_two_transactions_is_undone_alone(tmp_path: Path) -> None:
+    again = [m.change("sysctl", "vm.stat_interval", "9")]
+    for number in range(4):
+        journal = m.make(tmp_path / str(number))
+        engine.apply(journal, [m.STAT])
+        engine.apply(journal, again)
+        assert m.killed(lambda j=journal: engine.undo(j, j.names()[1]), number)
+        assert m.values(journal)["stat"] in ("9", "7")
+        engine.undo(journal)
+        assert m.values(journal) == m.OLD and engine.status(journal) == [] and engine.undo(journal) == []
+
+
 def test_the_last_record_cut_at_every_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A record that was never wholly on disk, of every type, over the state the machine has then."""
     monkeypatch.setattr(os, "fsync", lambda _: None)

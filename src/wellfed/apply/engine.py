@@ -35,7 +35,7 @@ def apply(journal: Journal, changes: Sequence[Change], kinds: Kinds = FILE_KINDS
         kind_named(kinds, change.kind).expand(journal.root, change.target)
     with journal.locked():
         settle(journal, kinds)
-        todo, done = _prepared(journal, changes, kinds)
+        todo, done = prepared(journal, changes, kinds)
         if todo:
             with journal.create() as writer:
                 done += _transaction(journal, writer, todo, kinds)
@@ -87,7 +87,7 @@ def status(journal: Journal, kinds: Kinds = FILE_KINDS) -> list[Done]:
 # -- applying ---------------------------------------------------------------------------------------------
 
 
-def _prepared(journal: Journal, changes: Sequence[Change], kinds: Kinds) -> tuple[list[Change], list[Done]]:
+def prepared(journal: Journal, changes: Sequence[Change], kinds: Kinds) -> tuple[list[Change], list[Done]]:
     """Single knobs with the values they have now, all read before the first is written: one may move another."""
     todo: list[Change] = []
     done: list[Done] = []
@@ -116,7 +116,7 @@ def _transaction(journal: Journal, writer: Writer, todo: Sequence[Change], kinds
     try:
         writer.add(Record(type="begin", note=f"{len(todo)} knobs"))
         for number, change in enumerate(todo):
-            done.append(_one(journal, writer, number, change, kinds[change.kind]))
+            done.append(write_one(journal, writer, number, change, kinds[change.kind]))
         writer.add(Record(type="commit"))
     except OSError as error:
         made = sum(one.outcome == "applied" for one in done)
@@ -127,7 +127,7 @@ def _transaction(journal: Journal, writer: Writer, todo: Sequence[Change], kinds
     return done
 
 
-def _one(journal: Journal, writer: Writer, number: int, change: Change, kind: Kind) -> Done:
+def write_one(journal: Journal, writer: Writer, number: int, change: Change, kind: Kind) -> Done:
     root, target, old, new = journal.root, change.target, change.old, change.new
     record = Record(
         type="intent", op=number, code=change.code, kind=change.kind, target=target, old=old, new=new
@@ -139,7 +139,7 @@ def _one(journal: Journal, writer: Writer, number: int, change: Change, kind: Ki
     except OSError as error:
         refusal = error
     failpoint.reached(f"write:{number}")
-    now = _reading(journal, kind, target)
+    now = reading(journal, kind, target)
     if refusal is None and kind.same(target, now, new):
         writer.add(replace(record, type="applied", read_back=now))
         return _told(change, "applied", txid=writer.txid, now=now)
@@ -148,7 +148,7 @@ def _one(journal: Journal, writer: Writer, number: int, change: Change, kind: Ki
         with contextlib.suppress(OSError):
             kind.write(root, target, old)
         failpoint.reached(f"put-back:{number}")
-        now = _reading(journal, kind, target)
+        now = reading(journal, kind, target)
     number_of = refusal.errno if refusal else None
     writer.add(
         Record(
@@ -174,7 +174,7 @@ def _settled(journal: Journal, op: Op, kinds: Kinds) -> Record:
     kind = kind_named(kinds, op.kind)
     if op.boot_id != journal.root.boot_id() and not kind.lasts:
         return Record(type="void", op=op.number, note="rebooted since")
-    now = _reading(journal, kind, op.target)
+    now = reading(journal, kind, op.target)
     if kind.same(op.target, now, op.new):
         return Record(type="applied", op=op.number, read_back=now, note="settled after it was cut off")
     if kind.same(op.target, now, op.old):
@@ -210,7 +210,7 @@ def _undone(
             if txid is not None and newest is not op:
                 done.append(_of(op, "drift", note=f"changed again by {newest.txid}; undo that first"))
                 continue
-            result = _back(journal, op, goal, newest, force, kinds[op.kind])
+            result = put_back(journal, op, goal, newest, force, kinds[op.kind])
             if again and result.outcome == "failed":
                 later.append(op)
             else:
@@ -224,14 +224,16 @@ def _undone(
     return done
 
 
-def _back(journal: Journal, op: Op, goal: str | None, newest: Op, force: bool, kind: Kind) -> Done:
+def put_back(journal: Journal, op: Op, goal: str | None, newest: Op, force: bool, kind: Kind) -> Done:
     """Put one knob back. A full disk does not stop it: the knob itself says afterwards that it is back."""
     if op.boot_id != journal.root.boot_id() and not kind.lasts:
         return _noted(journal, op, Record(type="void", op=op.number, note="rebooted since"), "void")
-    now = _reading(journal, kind, op.target)
+    now = reading(journal, kind, op.target)
     if kind.same(op.target, now, goal):
         return _noted(journal, op, Record(type="reverted", op=op.number, read_back=now), "reverted", now)
-    ours = (newest.held if newest.held is not None else newest.new, op.held, op.new)
+    ours = [newest.held if newest.held is not None else newest.new, op.held, op.new]
+    # An undo of this transaction alone was cut off after its write: that value is ours too.
+    ours += [one.goal for one in (newest, op) if one.state == "reverting"]
     if not force and not any(kind.same(op.target, now, one) for one in ours):
         note = f"somebody else has set it to {now}" if now is not None else "it is not there"
         return _noted(
@@ -246,7 +248,7 @@ def _back(journal: Journal, op: Op, goal: str | None, newest: Op, force: bool, k
         except OSError as error:
             refusal = error
         failpoint.reached(f"revert:{op.number}")
-        now = _reading(journal, kind, op.target)
+        now = reading(journal, kind, op.target)
         back = kind.same(op.target, now, goal)
         why = None if back else _why(refusal, now, str(goal))
         record = Record(
@@ -289,7 +291,7 @@ def _writing(journal: Journal, txid: str) -> Iterator[Writer]:
         yield writer
 
 
-def _reading(journal: Journal, kind: Kind, target: str) -> str | None:
+def reading(journal: Journal, kind: Kind, target: str) -> str | None:
     try:
         return kind.read(journal.root, target)
     except OSError:
