@@ -15,7 +15,7 @@ class Change(Value, frozen=True, kw_only=True):
 
     A `target` with `*` stands for several knobs of one kind, and a `new` of `@name` for what the file `name` beside
     the knob says; both are resolved on the machine. `evidence` is how well the effect is known, `why` one sentence
-    for people, `owner` who else sets this knob here."""
+    for people, `owner` who else sets this knob here, `proof` the measurement that tells whether it pays."""
 
     code: str
     kind: str
@@ -29,6 +29,7 @@ class Change(Value, frozen=True, kw_only=True):
     why: str = ""
     owner: str | None = None
     cuts_network: bool = False
+    proof: str | None = None
 
 
 RecordType = Literal[
