@@ -5,7 +5,7 @@ import signal
 import time
 from pathlib import Path
 
-import machines as m
+import fake_host as m
 import pytest
 
 from wellfed.apply import commands, deadman, engine

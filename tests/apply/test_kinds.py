@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-import machines as m
+import fake_host as m
 import pytest
 
 from wellfed.apply import commands, engine, hold
@@ -541,7 +541,7 @@ _MOUNTS = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-import machines as m
+import fake_host as m
 from wellfed.apply import engine
 from wellfed.apply.journal import Journal
 from wellfed.apply.root import Root

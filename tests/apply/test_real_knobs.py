@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import machines as m
+import fake_host as m
 import pytest
 
 from wellfed.apply import engine
@@ -200,7 +200,7 @@ _IN_NAMESPACE = """
 import json, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-import machines as m
+import fake_host as m
 from wellfed.apply import engine
 from wellfed.apply.journal import Journal
 from wellfed.apply.kinds import KINDS
