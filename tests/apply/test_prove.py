@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import machines as m
+import fake_host as m
 import pytest
 
 from wellfed.apply import engine, prove

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from statistics import median
 
 from wellfed.apply import failpoint
-from wellfed.apply.engine import Kinds, prepared, put_back, reading, settle, write_one
+from wellfed.apply.engine import Kinds, cuts_network, prepared, put_back, reading, settle, write_one
 from wellfed.apply.journal import Journal, ops_of
-from wellfed.apply.knobs import FILE_KINDS
+from wellfed.apply.kinds import KINDS
 from wellfed.model import Change, WellfedError
 from wellfed.model.base import replace
 from wellfed.model.change import Record
@@ -32,7 +32,7 @@ def prove(
     changes: Sequence[Change],
     *,
     measure: Measure,
-    kinds: Kinds = FILE_KINDS,
+    kinds: Kinds = KINDS,
     looks: Sequence[int] = ab.LOOKS,
     budget_s: float = BUDGET_S,
     told: Told | None = None,
@@ -63,7 +63,7 @@ def prove(
 
 def _unfit(change: Change, kinds: Kinds) -> str | None:
     """Why a change is not switched on and off a dozen times to see what it does."""
-    if change.cuts_network:
+    if cuts_network(change, kinds):
         return "it may cut the network, so it is not switched to and fro"
     if kinds[change.kind].lasts:
         return "it outlives a reboot, so it is not switched to and fro"
