@@ -9,7 +9,6 @@ import pytest
 
 from wellfed.apply import engine
 from wellfed.apply.journal import Journal
-from wellfed.apply.root import Root
 
 
 def check(journal: Journal) -> None:
@@ -71,6 +70,18 @@ def test_killed_between_two_transactions_over_one_knob(tmp_path: Path) -> None:
         assert m.values(journal) == m.OLD
 
 
+def test_killed_while_the_later_of_two_transactions_is_undone_alone(tmp_path: Path) -> None:
+    again = [m.change("sysctl", "vm.stat_interval", "9")]
+    for number in range(4):
+        journal = m.make(tmp_path / str(number))
+        engine.apply(journal, [m.STAT])
+        engine.apply(journal, again)
+        assert m.killed(lambda j=journal: engine.undo(j, j.names()[1]), number)
+        assert m.values(journal)["stat"] in ("9", "7")
+        engine.undo(journal)
+        assert m.values(journal) == m.OLD and engine.status(journal) == [] and engine.undo(journal) == []
+
+
 def test_the_last_record_cut_at_every_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A record that was never wholly on disk, of every type, over the state the machine has then."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
@@ -114,42 +125,3 @@ def test_a_flipped_bit_in_the_last_record_is_seen(tmp_path: Path) -> None:
     path.write_bytes(data[:start] + b"\xff" * 40)
     engine.undo(journal)
     assert m.values(journal) == m.OLD
-
-
-REAL = {
-    "sysctl vm.stat_interval": ("sysctl", "vm.stat_interval", ("7", "8")),
-    "khugepaged": ("thp", "khugepaged/scan_sleep_millisecs", ("12345", "12346")),
-    "hugepages": ("hugepages", "2048kB", ("4", "5")),
-    "thp": ("thp", "enabled", ("always", "never")),
-}
-
-
-@pytest.mark.root
-@pytest.mark.parametrize("name", REAL)
-def test_killed_on_the_knobs_of_this_machine(name: str, tmp_path: Path) -> None:
-    kind, target, options = REAL[name]
-    root = Root("/")
-    knob = engine.FILE_KINDS[kind]
-    if os.geteuid() != 0:
-        pytest.skip("writing knobs of the kernel takes root")
-    try:
-        old = knob.read(root, target)
-    except OSError as error:
-        pytest.skip(f"{target}: {error.strerror}")
-    new = next(value for value in options if value != old)
-    if (why := knob.obstacle(root, target, new)) is not None:
-        pytest.skip(why)
-    made = m.change(kind, target, new)
-    try:
-        for undoing, steps in ((False, 5), (True, 4)):
-            for number in range(steps):
-                journal = Journal(root, tmp_path / f"{undoing}{number}")
-                if undoing:
-                    engine.apply(journal, [made])
-                act = engine.undo if undoing else lambda j: engine.apply(j, [made])
-                assert m.killed(lambda a=act, j=journal: a(j), number)
-                assert knob.read(root, target) in (old, new)
-                engine.undo(journal)
-                assert knob.read(root, target) == old
-    finally:
-        knob.write(root, target, old)

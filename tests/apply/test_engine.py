@@ -232,6 +232,15 @@ def test_a_damaged_middle_is_refused_with_what_is_known(tmp_path: Path) -> None:
         ("block", "sda/queue/../../x"),
         ("cgroup", "/sys/kernel/mm/ksm/run"),
         ("irq_affinity", "../x"),
+        ("cgroup", "/sys/fs/cgroup/x/cgroup.kill"),
+        ("cgroup", "/sys/fs/cgroup/x/cgroup.procs"),
+        ("sysfs", "/sys/bus/pci/devices/0000:00:01.0/remove"),
+        ("sysfs", "/sys/class/net/eth0/device/sriov_numvfs"),
+        ("sysfs", "/sys/firmware/efi/efivars/x"),
+        ("sysctl", "net.ipv6.conf.all.disable_ipv6"),
+        ("sysctl", "net.ipv4.ip_forward"),
+        ("hold", "cpu"),
+        ("mount", "data:atime"),
         ("nonsense", "x"),
     ],
 )
@@ -265,3 +274,100 @@ def test_a_star_stands_for_several(tmp_path: Path) -> None:
     done = engine.apply(journal, [m.change("governor", "policy*", "performance")])
     assert [(one.target, one.outcome) for one in done] == [(f"policy{n}", "applied") for n in (0, 2, 10)]
     assert len(engine.undo(journal)) == 3
+
+
+def test_two_processes_at_once(tmp_path: Path) -> None:
+    """Several start together, each with its own value: one after the other or refused, and the first original counts."""
+    journal = m.make(tmp_path)
+    children = []
+    for number in range(6):
+        child = os.fork()
+        if child == 0:
+            code = 3
+            try:
+                engine.apply(journal, [m.change("sysctl", "vm.stat_interval", str(10 + number))])
+                code = 0
+            except WellfedError as error:
+                code = 1 if "another" in str(error) else 2
+            finally:
+                os._exit(code)
+        children.append(child)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    assert set(codes) <= {0, 1} and 0 in codes
+    assert len(journal.names()) == codes.count(0)
+    assert engine.ops_of(journal.read(journal.names()[-1]))[0].new == stat(journal)
+    engine.undo(journal)
+    assert stat(journal) == "1"
+
+
+def test_the_order_of_changes() -> None:
+    """Whoever sets knobs by himself is stopped first; a governor before its preference; CPUs and the network last."""
+    last_first = [
+        m.change("ethtool", "eth1/rings/rx", "1"),
+        m.change("sysfs", "/sys/devices/system/cpu/smt/control", "off"),
+        m.change("epp", "policy*", "performance"),
+        m.change("irq_affinity", "24", "0"),
+        m.change("governor", "policy*", "performance"),
+        m.change("service", "irqbalance", "stopped"),
+    ]
+    assert engine.in_order(last_first) == last_first[::-1]
+
+
+def test_a_preference_that_is_locked_under_some_governors(tmp_path: Path) -> None:
+    """As with intel_pstate: under `performance` the preference can't be set. Both are the old ones afterwards."""
+    journal = m.make(tmp_path)
+    place = tmp_path / "sys/devices/system/cpu/cpufreq/policy0"
+    place.mkdir(parents=True)
+    (place / "scaling_governor").write_text("performance\n")
+    (place / "energy_performance_preference").write_text("default\n")
+
+    class Locked(FileKind):
+        def write(self, root: Root, target: str, value: str | None) -> None:
+            if (place / "scaling_governor").read_text() == "performance\n":
+                raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+            super().write(root, target, value)
+
+    kinds = {**FILE_KINDS, "epp": Locked(FILE_KINDS["epp"].pattern, rank=1)}  # type: ignore[attr-defined]
+    changes = [
+        m.change("epp", "policy0", "balance_performance"),
+        m.change("governor", "policy0", "powersave"),
+    ]
+    assert [one.outcome for one in engine.apply(journal, changes, kinds)] == ["applied", "applied"]
+    engine.undo(journal, kinds=kinds)
+    assert (place / "scaling_governor").read_text() == "performance\n"
+    assert (place / "energy_performance_preference").read_text() == "default\n"
+
+
+def test_what_the_file_beside_the_knob_says(tmp_path: Path) -> None:
+    journal = m.make(tmp_path)
+    folder = "/sys/devices/system/cpu/cpufreq/policy"
+    for number, most in ((0, "3600000"), (1, "2900000")):
+        place = tmp_path / f"{folder}{number}".lstrip("/")
+        place.mkdir(parents=True)
+        (place / "scaling_max_freq").write_text("1000000\n")
+        (place / "cpuinfo_max_freq").write_text(f"{most}\n")
+    done = engine.apply(journal, [m.change("sysfs", f"{folder}*/scaling_max_freq", "@cpuinfo_max_freq")])
+    assert [(one.outcome, one.new) for one in done] == [("applied", "3600000"), ("applied", "2900000")]
+    for new in ("@nothing", "@../../x"):
+        (done_too,) = engine.apply(journal, [m.change("sysfs", f"{folder}0/scaling_max_freq", new)])
+        assert done_too.outcome == "failed" and done_too.note
+
+
+def test_an_interrupt_that_the_kernel_places_itself(tmp_path: Path) -> None:
+    """Managed interrupts answer EIO; that is no fault, and said as what it is."""
+    journal = m.make(tmp_path)
+    (tmp_path / "proc/irq/24").mkdir(parents=True)
+    (tmp_path / "proc/irq/24/smp_affinity_list").write_text("0-3\n")
+    root_write = Root.write
+
+    def write(self: Root, name: str, value: str) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    try:
+        Root.write = write  # type: ignore[method-assign]
+        (done,) = engine.apply(journal, [m.change("irq_affinity", "24", "1")])
+    finally:
+        Root.write = root_write  # type: ignore[method-assign]
+    assert done.outcome == "failed" and done.note == "the kernel places this interrupt itself"
+    (done,) = engine.apply(journal, [m.change("irq_affinity", "24", "0,1,2,3")])
+    assert done.outcome == "already"

@@ -10,9 +10,10 @@ import errno
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
-from wellfed.apply import failpoint
-from wellfed.apply.journal import FULL, Journal, Writer, is_open, ops_of
-from wellfed.apply.knobs import FILE_KINDS, Kind, Refused
+from wellfed.apply import deadman, failpoint
+from wellfed.apply.journal import FULL, Journal, Writer, boot_seconds, is_open, ops_of, seconds_left
+from wellfed.apply.kinds import KINDS
+from wellfed.apply.knobs import Kind, Refused
 from wellfed.model import Change, WellfedError
 from wellfed.model.base import replace
 from wellfed.model.change import Done, Op, Outcome, Record
@@ -27,23 +28,109 @@ def kind_named(kinds: Kinds, name: str) -> Kind:
     return kinds[name]
 
 
-def apply(journal: Journal, changes: Sequence[Change], kinds: Kinds = FILE_KINDS) -> list[Done]:
+def apply(
+    journal: Journal,
+    changes: Sequence[Change],
+    kinds: Kinds = KINDS,
+    *,
+    confirm_within_s: float | None = None,
+) -> list[Done]:
     """Make the changes, one after the other, and say what became of each. A knob that refuses is put back and
-    does not stop the others. Raises WellfedError before anything is written when a target is none, when the
-    journal can't be written, or another is at work."""
+    does not stop the others. With `confirm_within_s` all is undone by itself unless `confirm` is called in time;
+    changes that may cut the network are made only so. Raises WellfedError before anything is written when a target
+    is none, when the journal can't be written, another is at work, or a transaction waits to be confirmed."""
+    changes = in_order(changes, kinds)
     for change in changes:
         kind_named(kinds, change.kind).expand(journal.root, change.target)
+        if confirm_within_s is None and cuts_network(change, kinds):
+            raise WellfedError(
+                f"{change.kind} {change.target} may cut the network: it is made only with a time after which it is undone",
+                hint="wellfed tune apply --confirm-within 120s",
+            )
     with journal.locked():
         settle(journal, kinds)
-        todo, done = _prepared(journal, changes, kinds)
+        _expire(journal, kinds)
+        if waits := waiting(journal):
+            raise WellfedError(
+                f"{', '.join(waits)} waits to be confirmed",
+                hint=f"wellfed tune confirm, or: wellfed tune undo {next(iter(waits))}",
+            )
+        todo, done = prepared(journal, changes, kinds)
         if todo:
             with journal.create() as writer:
-                done += _transaction(journal, writer, todo, kinds)
+                done += _transaction(journal, writer, todo, kinds, confirm_within_s)
+    return done
+
+
+def in_order(changes: Sequence[Change], kinds: Kinds = KINDS) -> list[Change]:
+    """The order in which changes are made: services that set knobs themselves first, a governor before the preference
+    that is locked under some governors, what changes the list of CPUs and what may cut the network last. Raises
+    WellfedError."""
+    return sorted(changes, key=lambda change: kind_named(kinds, change.kind).order(change.target))
+
+
+def cuts_network(change: Change, kinds: Kinds = KINDS) -> bool:
+    """Whether a change may cut the connection it is made over. Raises WellfedError for a target that is none."""
+    return change.cuts_network or kind_named(kinds, change.kind).cuts_network(change.target)
+
+
+def waiting(journal: Journal) -> dict[str, float]:
+    """Transactions that nobody has confirmed yet, and the seconds left; below 0 when overdue. Writes nothing."""
+    boot = journal.root.boot_id()
+    left = {name: seconds_left(journal.read(name), boot) for name in journal.names()}
+    return {name: seconds for name, seconds in left.items() if seconds is not None}
+
+
+def confirm(journal: Journal, txid: str | None = None, kinds: Kinds = KINDS) -> list[str]:
+    """Keep what waits to be confirmed, and say which transactions those were. Raises WellfedError when it is too late:
+    the old values are then back."""
+    with journal.locked():
+        settle(journal, kinds)
+        if late := _expire(journal, kinds):
+            raise WellfedError(
+                f"too late: {late[0].txid} has been undone, since nobody confirmed it in time",
+                hint="wellfed tune log",
+            )
+        kept = [name for name in waiting(journal) if txid in (None, name)]
+        if txid is not None and txid not in kept:
+            journal.path(txid)
+            raise WellfedError(f"`{txid}` does not wait to be confirmed", hint="wellfed tune status")
+        for name in kept:
+            with _writing(journal, name) as writer:
+                try:
+                    writer.add(Record(type="confirmed"))
+                except OSError as error:
+                    raise WellfedError(
+                        f"the journal in {journal.folder} takes no more ({error.strerror}): {name} will be undone",
+                        hint="make room, then: wellfed tune confirm",
+                    ) from error
+    for name in kept:
+        deadman.disarm(name)
+    return kept
+
+
+def revert_overdue(journal: Journal, kinds: Kinds = KINDS) -> list[Done]:
+    """Undo what nobody confirmed in time. To be called before anything else is looked at or changed."""
+    if all(seconds > 0 for seconds in waiting(journal).values()):
+        return []
+    with journal.locked():
+        settle(journal, kinds)
+        return _expire(journal, kinds)
+
+
+def _expire(journal: Journal, kinds: Kinds) -> list[Done]:
+    """Only under the lock, all settled."""
+    done: list[Done] = []
+    for name in [name for name, seconds in waiting(journal).items() if seconds <= 0][::-1]:
+        told = {other: ops_of(journal.read(other)) for other in journal.names()}
+        done += _undone(journal, told, name, False, kinds)
+        with contextlib.suppress(_DiskFull), _writing(journal, name) as writer:
+            _add(writer, Record(type="expired", note="nobody confirmed it in time"))
     return done
 
 
 def undo(
-    journal: Journal, txid: str | None = None, *, force: bool = False, kinds: Kinds = FILE_KINDS
+    journal: Journal, txid: str | None = None, *, force: bool = False, kinds: Kinds = KINDS
 ) -> list[Done]:
     """Put back what transactions have changed, the last first; all of them, or `txid` alone. Where several have
     changed one knob, undoing all goes to the value before the first of them. `force` also overwrites what
@@ -56,7 +143,7 @@ def undo(
         return _undone(journal, told, txid, force, kinds)
 
 
-def settle(journal: Journal, kinds: Kinds = FILE_KINDS) -> None:
+def settle(journal: Journal, kinds: Kinds = KINDS) -> None:
     """Finish the records of transactions that were cut off, by what the knobs read now. Only under the lock."""
     for name in journal.names():
         if journal.forget_empty(name):
@@ -71,7 +158,7 @@ def settle(journal: Journal, kinds: Kinds = FILE_KINDS) -> None:
             _add(writer, Record(type="commit", note="settled after it was cut off"))
 
 
-def status(journal: Journal, kinds: Kinds = FILE_KINDS) -> list[Done]:
+def status(journal: Journal, kinds: Kinds = KINDS) -> list[Done]:
     """What each knob that is still ours reads now: `same`, `changed`, `missing` or `void` (rebooted since). Where
     several transactions hold one knob the last one counts. Writes nothing."""
     found: dict[tuple[str, str], Done] = {}
@@ -87,7 +174,7 @@ def status(journal: Journal, kinds: Kinds = FILE_KINDS) -> list[Done]:
 # -- applying ---------------------------------------------------------------------------------------------
 
 
-def _prepared(journal: Journal, changes: Sequence[Change], kinds: Kinds) -> tuple[list[Change], list[Done]]:
+def prepared(journal: Journal, changes: Sequence[Change], kinds: Kinds) -> tuple[list[Change], list[Done]]:
     """Single knobs with the values they have now, all read before the first is written: one may move another."""
     todo: list[Change] = []
     done: list[Done] = []
@@ -96,13 +183,14 @@ def _prepared(journal: Journal, changes: Sequence[Change], kinds: Kinds) -> tupl
         for target in kind.expand(journal.root, change.target):
             one = replace(change, target=target)
             try:
+                one = replace(one, new=kind.resolve(journal.root, target, change.new))
                 old = kind.read(journal.root, target)
+                one = replace(one, old=old)
+                why = kind.obstacle(journal.root, target, one.new)
             except OSError as error:
-                done.append(_told(one, "failed", note=error.strerror))
+                done.append(_told(one, "failed", note=_said(error)))
                 continue
-            one = replace(one, old=old)
-            why = kind.obstacle(journal.root, target, change.new)
-            if kind.same(target, old, change.new):
+            if kind.same(target, old, one.new):
                 done.append(_told(one, "already", now=old))
             elif why is not None:
                 done.append(_told(one, "failed", now=old, note=why))
@@ -111,12 +199,27 @@ def _prepared(journal: Journal, changes: Sequence[Change], kinds: Kinds) -> tupl
     return todo, done
 
 
-def _transaction(journal: Journal, writer: Writer, todo: Sequence[Change], kinds: Kinds) -> list[Done]:
+def _transaction(
+    journal: Journal, writer: Writer, todo: Sequence[Change], kinds: Kinds, confirm_within_s: float | None
+) -> list[Done]:
     done: list[Done] = []
+    begin = Record(type="begin", note=f"{len(todo)} knobs")
+    if confirm_within_s is not None:
+        begin = replace(begin, confirm_within_s=confirm_within_s, boot_s=boot_seconds())
     try:
-        writer.add(Record(type="begin", note=f"{len(todo)} knobs"))
+        writer.add(begin)
+        if confirm_within_s is not None:
+            try:
+                deadman.arm(writer.txid, confirm_within_s, journal)
+            except OSError as error:
+                writer.add(Record(type="end", note="nobody could be made to wait for the confirmation"))
+                raise WellfedError(
+                    f"nothing is changed: nobody can be made to undo it in time ({_said(error)})",
+                    hint="without --confirm-within, for what can't cut the network",
+                ) from error
+            failpoint.reached("armed")
         for number, change in enumerate(todo):
-            done.append(_one(journal, writer, number, change, kinds[change.kind]))
+            done.append(write_one(journal, writer, number, change, kinds[change.kind]))
         writer.add(Record(type="commit"))
     except OSError as error:
         made = sum(one.outcome == "applied" for one in done)
@@ -127,7 +230,7 @@ def _transaction(journal: Journal, writer: Writer, todo: Sequence[Change], kinds
     return done
 
 
-def _one(journal: Journal, writer: Writer, number: int, change: Change, kind: Kind) -> Done:
+def write_one(journal: Journal, writer: Writer, number: int, change: Change, kind: Kind) -> Done:
     root, target, old, new = journal.root, change.target, change.old, change.new
     record = Record(
         type="intent", op=number, code=change.code, kind=change.kind, target=target, old=old, new=new
@@ -139,7 +242,7 @@ def _one(journal: Journal, writer: Writer, number: int, change: Change, kind: Ki
     except OSError as error:
         refusal = error
     failpoint.reached(f"write:{number}")
-    now = _reading(journal, kind, target)
+    now = reading(journal, kind, target)
     if refusal is None and kind.same(target, now, new):
         writer.add(replace(record, type="applied", read_back=now))
         return _told(change, "applied", txid=writer.txid, now=now)
@@ -148,7 +251,7 @@ def _one(journal: Journal, writer: Writer, number: int, change: Change, kind: Ki
         with contextlib.suppress(OSError):
             kind.write(root, target, old)
         failpoint.reached(f"put-back:{number}")
-        now = _reading(journal, kind, target)
+        now = reading(journal, kind, target)
     number_of = refusal.errno if refusal else None
     writer.add(
         Record(
@@ -167,18 +270,25 @@ def _why(refusal: OSError | None, now: str | None, new: str) -> str:
         return f"it did not stick: {new} was written, it reads {now}"
     if isinstance(refusal, Refused):
         return str(refusal.args[1])
-    return f"the kernel refused {new}: {refusal.strerror or refusal}"
+    return f"{new} was refused: {_said(refusal)}"
+
+
+def _said(error: OSError) -> str:
+    return error.strerror or str(error)
 
 
 def _settled(journal: Journal, op: Op, kinds: Kinds) -> Record:
     kind = kind_named(kinds, op.kind)
     if op.boot_id != journal.root.boot_id() and not kind.lasts:
         return Record(type="void", op=op.number, note="rebooted since")
-    now = _reading(journal, kind, op.target)
+    kind.tidy(journal.root, op.target)
+    now = reading(journal, kind, op.target)
     if kind.same(op.target, now, op.new):
         return Record(type="applied", op=op.number, read_back=now, note="settled after it was cut off")
     if kind.same(op.target, now, op.old):
         return Record(type="failed", op=op.number, read_back=op.old, note="cut off before it was written")
+    if kind.between(op.target, now, op.old, op.new):
+        return Record(type="applied", op=op.number, read_back=now, note="cut off half-way")
     # Half-done or somebody else: undo compares with what we wrote, and leaves another's value alone.
     return Record(type="applied", op=op.number, read_back=op.new, note=f"cut off; it read {now}")
 
@@ -210,7 +320,7 @@ def _undone(
             if txid is not None and newest is not op:
                 done.append(_of(op, "drift", note=f"changed again by {newest.txid}; undo that first"))
                 continue
-            result = _back(journal, op, goal, newest, force, kinds[op.kind])
+            result = put_back(journal, op, goal, newest, force, kinds[op.kind])
             if again and result.outcome == "failed":
                 later.append(op)
             else:
@@ -224,14 +334,16 @@ def _undone(
     return done
 
 
-def _back(journal: Journal, op: Op, goal: str | None, newest: Op, force: bool, kind: Kind) -> Done:
+def put_back(journal: Journal, op: Op, goal: str | None, newest: Op, force: bool, kind: Kind) -> Done:
     """Put one knob back. A full disk does not stop it: the knob itself says afterwards that it is back."""
     if op.boot_id != journal.root.boot_id() and not kind.lasts:
         return _noted(journal, op, Record(type="void", op=op.number, note="rebooted since"), "void")
-    now = _reading(journal, kind, op.target)
+    now = reading(journal, kind, op.target)
     if kind.same(op.target, now, goal):
         return _noted(journal, op, Record(type="reverted", op=op.number, read_back=now), "reverted", now)
-    ours = (newest.held if newest.held is not None else newest.new, op.held, op.new)
+    ours = [newest.held if newest.held is not None else newest.new, op.held, op.new]
+    # An undo of this transaction alone was cut off after its write: that value is ours too.
+    ours += [one.goal for one in (newest, op) if one.state == "reverting"]
     if not force and not any(kind.same(op.target, now, one) for one in ours):
         note = f"somebody else has set it to {now}" if now is not None else "it is not there"
         return _noted(
@@ -246,7 +358,7 @@ def _back(journal: Journal, op: Op, goal: str | None, newest: Op, force: bool, k
         except OSError as error:
             refusal = error
         failpoint.reached(f"revert:{op.number}")
-        now = _reading(journal, kind, op.target)
+        now = reading(journal, kind, op.target)
         back = kind.same(op.target, now, goal)
         why = None if back else _why(refusal, now, str(goal))
         record = Record(
@@ -289,7 +401,7 @@ def _writing(journal: Journal, txid: str) -> Iterator[Writer]:
         yield writer
 
 
-def _reading(journal: Journal, kind: Kind, target: str) -> str | None:
+def reading(journal: Journal, kind: Kind, target: str) -> str | None:
     try:
         return kind.read(journal.root, target)
     except OSError:

@@ -11,13 +11,14 @@ import fcntl
 import hashlib
 import os
 import re
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
-from wellfed.apply import failpoint
+from wellfed.apply import commands, failpoint
 from wellfed.apply.root import Root
 from wellfed.model import WellfedError
 from wellfed.model.base import replace
@@ -119,8 +120,10 @@ class Journal:
                 raise WellfedError(
                     "another `wellfed tune` is at work here", hint="wait for it: wellfed tune log"
                 ) from error
+            commands.KEPT.add(fd)
             yield
         finally:
+            commands.KEPT.discard(fd)
             os.close(fd)
 
     def _refused(self, what: str, error: OSError) -> WellfedError:
@@ -234,6 +237,23 @@ def ops_of(records: list[Record]) -> list[Op]:
 def is_open(records: list[Record]) -> bool:
     """Whether there is something left that could be undone."""
     return any(op.state in ("intended", "applied", "reverting") for op in ops_of(records))
+
+
+def boot_seconds() -> float:
+    """Seconds since the machine was started, sleep included. Nobody can set this clock."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def seconds_left(records: list[Record], boot_id: str) -> float | None:
+    """How long a transaction still waits for its confirmation: not above 0 when it is overdue, None when it waits for
+    none. One that was begun before a reboot is overdue: nobody can have confirmed it in the boot it was made for."""
+    if not records or records[0].confirm_within_s is None or records[0].boot_s is None:
+        return None
+    if any(record.type in ("confirmed", "expired", "end") for record in records) or not is_open(records):
+        return None
+    if records[0].boot_id != boot_id:
+        return 0.0
+    return records[0].boot_s + records[0].confirm_within_s - boot_seconds()
 
 
 def _after(op: Op, record: Record) -> Op:

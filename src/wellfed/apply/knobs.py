@@ -52,6 +52,52 @@ class Kind(Protocol):
         """The line that does the same by hand."""
         ...
 
+    def resolve(self, root: Root, target: str, new: str) -> str:
+        """The value that `new` stands for: `@name` is what the file `name` beside the knob says. Raises OSError."""
+        ...
+
+    def order(self, target: str) -> int:
+        """When it is written: the lowest first, and in reverse when it is undone."""
+        ...
+
+    def cuts_network(self, target: str) -> bool:
+        """Whether it may cut the connection it is set over."""
+        ...
+
+    def between(self, target: str, now: str | None, old: str | None, new: str) -> bool:
+        """Whether `now` is what a write from `old` to `new` leaves when it is cut off half-way."""
+        ...
+
+    def tidy(self, root: Root, target: str) -> None:
+        """Take away what a write that was cut off has left lying about."""
+        ...
+
+
+FIRST, EARLY, LATE, BARRIER, NETWORK = -10, -1, 1, 8, 9
+"""Orders: services that set knobs themselves come first; what changes which CPUs there are, and what may cut the
+network, comes last. 0 is all else."""
+
+
+class Plain:
+    """What most kinds do not need."""
+
+    def resolve(self, root: Root, target: str, new: str) -> str:
+        if new.startswith("@"):
+            raise Refused(errno.EINVAL, f"`{new}` means a file beside the knob, and this knob is none")
+        return new
+
+    def order(self, target: str) -> int:
+        return 0
+
+    def cuts_network(self, target: str) -> bool:
+        return False
+
+    def between(self, target: str, now: str | None, old: str | None, new: str) -> bool:
+        return False
+
+    def tidy(self, root: Root, target: str) -> None:
+        pass
+
 
 ONE_WAY = {
     "/proc/sys/kernel/core_pattern": "it names a program that the kernel starts",
@@ -65,10 +111,40 @@ ONE_WAY = {
     "/proc/sys/vm/drop_caches": "it is an order, not a setting",
     "/proc/sys/vm/compact_memory": "it is an order, not a setting",
     "/proc/sys/kernel/sysrq": "it guards orders to the kernel",
+    "/proc/sys/vm/stat_refresh": "it is an order, not a setting",
+    "/proc/sys/net/ipv4/route/flush": "it is an order, not a setting",
+    "/proc/sys/net/ipv6/route/flush": "it is an order, not a setting",
+    "/proc/sys/net/ipv4/ip_forward": "the kernel sets other knobs of the network back when it changes",
     "/sys/power/state": "it is an order, not a setting",
     "/sys/power/disk": "it is an order, not a setting",
 }
 """Knobs that have no way back, or that are none, and why."""
+
+_ONE_WAY_FORMS = tuple(
+    (re.compile(form), why)
+    for form, why in (
+        (r"/proc/sys/fs/binfmt_misc/.*", "it names a program that the kernel starts"),
+        (r"/proc/sys/net/ipv6/conf/.*/disable_ipv6", "addresses are lost when it is switched"),
+        (
+            r"/sys/(firmware/efi|kernel/(debug|security|tracing)|fs/(selinux|bpf|pstore|smackfs))/.*",
+            "it is no setting",
+        ),
+        (
+            r"/sys/.*/(remove|rescan|reset|bind|unbind|new_id|remove_id|drivers_probe|driver_override|delete|uevent"
+            r"|compact|flush|crash|release_agent|reset_method|new_device|delete_device|probe|autoprobe)",
+            "it is an order, not a setting",
+        ),
+        (r"/sys/.*/sriov_numvfs", "devices are lost when it is switched"),
+    )
+)
+
+
+def no_way_back(path: str) -> str | None:
+    """Why the knob at `path` is never changed here; None when it may be."""
+    if path in ONE_WAY:
+        return ONE_WAY[path]
+    return next((why for form, why in _ONE_WAY_FORMS if form.fullmatch(path)), None)
+
 
 BESIDE = {
     "scaling_governor": "scaling_available_governors",
@@ -79,15 +155,24 @@ BESIDE = {
 """Knob -> the file beside it that lists what it takes."""
 
 
-class FileKind:
-    """A file of the kernel. `pattern` says where target `{}` lies; without it a target is a path beneath `under`."""
+_BARRIERS = re.compile(r"/sys/devices/system/cpu/(smt/control|cpu[\d*]+/online)")
+_NETWORK = re.compile(r"/sys/(class/net|devices/.*/net)/[^/]+/[^/]+|/proc/sys/net/ipv[46]/(conf|neigh)/.*")
+
+
+class FileKind(Plain):
+    """A file of the kernel. `pattern` says where target `{}` lies; without it a target is a path beneath `under`.
+    `rank` is its order unless the path itself tells otherwise."""
 
     lasts = False
 
     def __init__(
-        self, pattern: str = "{}", under: tuple[str, ...] = ("/sys/",), form: str = r"[\w.:,@*+/-]+"
+        self,
+        pattern: str = "{}",
+        under: tuple[str, ...] = ("/sys/",),
+        form: str = r"[\w.:,@*+/-]+",
+        rank: int = 0,
     ) -> None:
-        self.pattern, self.under, self.form = pattern, under, re.compile(form)
+        self.pattern, self.under, self.form, self.rank = pattern, under, re.compile(form), rank
 
     def path(self, target: str) -> str:
         """Raises WellfedError for a target that is none of this kind."""
@@ -97,8 +182,8 @@ class FileKind:
             raise WellfedError(
                 f"`{target}` is no target of this kind", hint=f"it lies beneath {' or '.join(self.under)}"
             )
-        if path in ONE_WAY:
-            raise WellfedError(f"`{target}` is not changed: {ONE_WAY[path]}", hint="take it off the list")
+        if (why := no_way_back(path)) is not None:
+            raise WellfedError(f"`{target}` is not changed: {why}", hint="take it off the list")
         return path
 
     def key(self, target: str) -> str:
@@ -111,6 +196,22 @@ class FileKind:
             return [target]
         before, _, after = self.pattern.partition("{}")
         return [found.removeprefix(before).removesuffix(after) for found in _matching(root, path)]
+
+    def order(self, target: str) -> int:
+        if self.cuts_network(target):
+            return NETWORK
+        return BARRIER if _BARRIERS.fullmatch(self.path(target)) else self.rank
+
+    def cuts_network(self, target: str) -> bool:
+        return _NETWORK.fullmatch(self.path(target)) is not None
+
+    def resolve(self, root: Root, target: str, new: str) -> str:
+        if not new.startswith("@"):
+            return new
+        if not re.fullmatch(r"@\w+", new):
+            raise Refused(errno.EINVAL, f"`{new}` names no file beside the knob")
+        folder = self.path(target).rpartition("/")[0]
+        return values.chosen(root.read(f"{folder}/{new[1:]}"))
 
     def read(self, root: Root, target: str) -> str | None:
         return values.chosen(root.read(self.path(target)))
@@ -143,6 +244,7 @@ class FileKind:
 TWINS = {
     "vm.dirty_bytes": "vm.dirty_ratio",
     "vm.dirty_background_bytes": "vm.dirty_background_ratio",
+    "vm.overcommit_kbytes": "vm.overcommit_ratio",
 }
 """Of each pair only one is in force; the other reads 0, and writing that 0 is refused or means something else."""
 _TWIN_OF = {**TWINS, **{ratio: in_bytes for in_bytes, ratio in TWINS.items()}}
@@ -157,8 +259,8 @@ class SysctlKind(FileKind):
         path = f"/proc/sys/{dotted}"
         if not re.fullmatch(r"[\w.:@+/-]+", target) or os.path.normpath(path) != path or ".." in target:
             raise WellfedError(f"`{target}` is no sysctl", hint='target = "vm.swappiness"')
-        if path in ONE_WAY:
-            raise WellfedError(f"`{target}` is not changed: {ONE_WAY[path]}", hint="take it off the list")
+        if (why := no_way_back(path)) is not None:
+            raise WellfedError(f"`{target}` is not changed: {why}", hint="take it off the list")
         return path
 
     def key(self, target: str) -> str:
@@ -189,6 +291,32 @@ class SysctlKind(FileKind):
         name, equals, number = (value or "").rpartition("=")
         setting = f"{name}={number}" if equals else f"{target}={value}"
         return f"sudo sysctl -w {shlex.quote(setting)}"
+
+
+_GROUP_KNOBS = re.compile(
+    r"(.*/)?(cpu\.(weight(\.nice)?|max(\.burst)?|idle|shares|cfs_(quota|period|burst)_us)|cpuset\.(cpus|mems)"
+    r"|memory\.(min|low|high|max|swap\.(high|max)|zswap\.max|limit_in_bytes|soft_limit_in_bytes|swappiness)"
+    r"|io\.(bfq\.)?weight|blkio\.(bfq\.)?weight|pids\.max|hugetlb\.\w+\.(max|limit_in_bytes))"
+)
+
+
+class GroupKind(FileKind):
+    """A limit or weight of a control group. Files that move or end processes are none."""
+
+    def path(self, target: str) -> str:
+        path = super().path(target)
+        if not _GROUP_KNOBS.fullmatch(path):
+            raise WellfedError(
+                f"`{target}` is no limit or weight of a control group", hint="take it off the list"
+            )
+        return path
+
+    def same(self, target: str, a: str | None, b: str | None) -> bool:
+        # `cpu.max` takes `max` and reads `max 100000`.
+        if target.endswith("/cpu.max") and a is not None and b is not None:
+            short = min(len(a.split()), len(b.split()))
+            a, b = " ".join(a.split()[:short]), " ".join(b.split()[:short])
+        return super().same(target, a, b)
 
 
 class IrqKind(FileKind):
@@ -237,9 +365,9 @@ FILE_KINDS: dict[str, Kind] = {
     "sysfs": FileKind(),
     "thp": FileKind("/sys/kernel/mm/transparent_hugepage/{}", form=r"[\w/-]+"),
     "hugepages": FileKind("/sys/kernel/mm/hugepages/hugepages-{}/nr_hugepages", form=r"\d+kB"),
-    "governor": FileKind(f"{_CPUFREQ}/scaling_governor", form=r"policy(\d+|\*)"),
-    "epp": FileKind(f"{_CPUFREQ}/energy_performance_preference", form=r"policy(\d+|\*)"),
+    "governor": FileKind(f"{_CPUFREQ}/scaling_governor", form=r"policy(\d+|\*)", rank=EARLY),
+    "epp": FileKind(f"{_CPUFREQ}/energy_performance_preference", form=r"policy(\d+|\*)", rank=LATE),
     "block": FileKind("/sys/block/{}", form=r"[\w!.*-]+/queue/\w+"),
     "irq_affinity": IrqKind("/proc/irq/{}/smp_affinity_list", ("/proc/irq/",), r"\d+"),
-    "cgroup": FileKind(under=("/sys/fs/cgroup/",)),
+    "cgroup": GroupKind(under=("/sys/fs/cgroup/",)),
 }

@@ -73,7 +73,8 @@ class Entry(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One check of a table. `evidence` is the Manual's `trust`; `reads` are the field paths shown as evidence
     when those that `good` looks at are not the right ones to show. `nothing` is said when `where` leaves no
     item, `absent` when the file or device that the check reads is not there (status `missing`): the check
-    then does not apply, rather than being unable to see."""
+    then does not apply, rather than being unable to see. `proof` names the measurement that tells whether the remedy
+    pays on this machine (`wellfed.bench.proof`); None when there is none."""
 
     name: str
     summary: str
@@ -101,6 +102,7 @@ class Entry(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
     risk: Risk = "safe"
     reversible: Reversible = "none"
     blocks: tuple[str, ...] = ()
+    proof: str | None = None
 
 
 class TableCheck(Value, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ class Change(Value, frozen=True, kw_only=True):
 
     A `target` with `*` stands for several knobs of one kind, and a `new` of `@name` for what the file `name` beside
     the knob says; both are resolved on the machine. `evidence` is how well the effect is known, `why` one sentence
-    for people, `owner` who else sets this knob here."""
+    for people, `owner` who else sets this knob here, `proof` the measurement that tells whether it pays."""
 
     code: str
     kind: str
@@ -29,6 +29,7 @@ class Change(Value, frozen=True, kw_only=True):
     why: str = ""
     owner: str | None = None
     cuts_network: bool = False
+    proof: str | None = None
 
 
 RecordType = Literal[
@@ -41,6 +42,8 @@ RecordType = Literal[
     "reverted",
     "skipped_drift",
     "void",
+    "confirmed",
+    "expired",
     "commit",
     "end",
 ]
@@ -50,7 +53,9 @@ class Record(Value, frozen=True, kw_only=True, omit_defaults=True):
     """One line of a journal. `op` numbers the knobs of a transaction from 0; None for `begin`, `commit`, `end`.
 
     `old` is the value to go back to, `new` the one to be written, `read_back` what the machine said afterwards,
-    `errno` the kernel's refusal. `ts` is UTC, ISO 8601. `boot_id` is of the boot in which the record was written."""
+    `errno` the kernel's refusal. `ts` is UTC, ISO 8601. `boot_id` is of the boot in which the record was written.
+    A `begin` with `confirm_within_s` is undone unless `confirmed` comes in time; `boot_s` is when it began, in seconds
+    since the machine was started (a clock that nobody sets). `expired` says that it was undone so."""
 
     v: int = 0
     seq: int = -1
@@ -67,6 +72,8 @@ class Record(Value, frozen=True, kw_only=True, omit_defaults=True):
     read_back: str | None = None
     errno: int | None = None
     note: str | None = None
+    confirm_within_s: float | None = None
+    boot_s: float | None = None
     sha256_of_previous: str = ""
 
 

@@ -1,0 +1,246 @@
+"""Short measurements that feel one group of knobs, each in a fresh process: what `tune apply --prove` repeats.
+
+Fresh, because the kernel looks at most knobs when memory is mapped or a process starts. Each gives one cost, lower is
+better: a low percentile of many short batches, so that a neighbour's burst costs samples and not the result. CPU time
+of the thread where the machine's clock is not what is looked for: time in which the host ran somebody else (steal)
+stays out of it as far as the kernel knows of it.
+
+They are about the knob and nothing else, and so show the most that it can do. A job gains less.
+"""
+
+import json
+import mmap
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from wellfed.bench.statistics import percentile
+from wellfed.model import WellfedError
+from wellfed.model.proof import Meter
+
+SECONDS = 0.25
+"""Of measuring in one phase; the process around it takes another sixth of a second."""
+_QUARTILE = 25.0
+_TIMEOUT_S = 60.0
+_PAGES = 16384
+"""Pages of the chase: beyond the 1024 to 4096 entries of second-level TLBs since 2015, while one line of each (1 MiB)
+lies in cache, where neighbours disturb less."""
+_PMD = "/sys/kernel/mm/transparent_hugepage/hpage_pmd_size"
+_HUGETLB = 0x40000  # MAP_HUGETLB, which Python's mmap has no name for
+_STEPS = 2048
+_MIB = 1 << 20
+
+
+class Probe(NamedTuple):
+    """`run(seconds)` gives the cost in `unit`, in the process that it is called in."""
+
+    title: str
+    unit: str
+    run: Callable[[float], float]
+
+
+def meter(name: str, *, seconds: float = SECONDS) -> Meter:
+    """The measurement of that name; each run is a process of its own. Raises WellfedError for an unknown one, and its
+    runs do when they fail."""
+    if name not in PROBES:
+        raise WellfedError(f"no measurement `{name}`", hint=f"one of: {', '.join(PROBES)}")
+    return Meter(name, PROBES[name].unit, seconds, lambda: _phase(name, seconds))
+
+
+def _phase(name: str, seconds: float) -> float:
+    # -P: nothing is imported from the folder that root happens to be in.
+    program = "from wellfed.bench.proof import main; main()"
+    command = [sys.executable, "-P", "-c", program, name, str(seconds)]
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise WellfedError(f"the measurement {name} did not run: {error}") from error
+    if done.returncode != 0:
+        last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+        raise WellfedError(f"the measurement {name} failed: {last[0]}")
+    return float(json.loads(done.stdout)["cost"])
+
+
+def main() -> None:
+    """The process of one phase."""
+    name, seconds = sys.argv[1:]
+    json.dump({"cost": PROBES[name].run(float(seconds))}, sys.stdout)
+
+
+# -- memory -----------------------------------------------------------------------------------------------
+
+
+def chase(seconds: float, *, flags: int = 0) -> float:
+    """Nanoseconds a load of a random walk that touches each page once a round. The memory is asked for plainly,
+    without advice: only then does `always` differ from `madvise` and `never`."""
+    import numpy as np
+
+    whole = _huge_bytes()
+    size = -(-_PAGES * mmap.PAGESIZE // whole) * whole
+    with _mapped(size + whole, flags) as memory:
+        words = np.frombuffer(memory, dtype=np.intp)
+        begin = -words.ctypes.data % whole // 8
+        words = words[begin : begin + size // 8]
+        rng = np.random.default_rng(7)
+        order = (
+            rng.permutation(_PAGES) * (mmap.PAGESIZE // 8) + rng.integers(0, mmap.PAGESIZE // 64, _PAGES) * 8
+        )
+        words[order] = np.roll(order, -1)
+        path = np.zeros(_STEPS + 1, dtype=np.intp)
+        path[-1] = order[0]
+
+        def batch() -> float:
+            path[0] = path[-1]
+            start = time.thread_time_ns()
+            np.take(words, path[:-1], out=path[1:], mode="wrap")
+            return (time.thread_time_ns() - start) / _STEPS
+
+        for _ in range(-(-_PAGES // _STEPS)):
+            batch()
+        if not np.array_equal(path[1:], words[path[:-1]]):
+            raise WellfedError(
+                f"numpy {np.__version__} copies overlapping arguments, so it can't chase pointers"
+            )
+        return _repeated(batch, seconds)
+
+
+def chase_reserved(seconds: float) -> float:
+    """The same walk in reserved huge pages when there are enough, as a job that asks for them first would."""
+    try:
+        return chase(seconds, flags=_HUGETLB)
+    except OSError:
+        return chase(seconds)
+
+
+def page_faults(seconds: float) -> float:
+    """Nanoseconds of CPU for each page of memory that is used for the first time, huge or not."""
+    import numpy as np
+
+    size = 8 * _huge_bytes() if _huge_bytes() <= 4 * _MIB else 64 * _MIB
+
+    def batch() -> float:
+        start = time.thread_time_ns()
+        with _mapped(size) as memory:
+            words = np.frombuffer(memory, dtype=np.uint8)
+            words[:: mmap.PAGESIZE] = 1
+            del words
+        return (time.thread_time_ns() - start) / (size / mmap.PAGESIZE)
+
+    batch()
+    return _repeated(batch, seconds)
+
+
+def memory_copy(seconds: float) -> float:
+    """Nanoseconds of CPU to copy a MiB between two buffers of 64 MiB."""
+    import numpy as np
+
+    source, target = np.ones(8 * _MIB), np.zeros(8 * _MIB)
+
+    def batch() -> float:
+        start = time.thread_time_ns()
+        np.copyto(target, source)
+        return (time.thread_time_ns() - start) / 64
+
+    batch()
+    return _repeated(batch, seconds)
+
+
+class _mapped:
+    """Private memory that nobody has touched; given back at the end."""
+
+    def __init__(self, size: int, flags: int = 0) -> None:
+        self.memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | flags)
+
+    def __enter__(self) -> mmap.mmap:
+        return self.memory
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.memory.close()
+        except BufferError:
+            pass  # an array still looks at it; it goes with the process
+
+
+def _huge_bytes() -> int:
+    try:
+        with open(_PMD) as file:  # noqa: PTH123 - a phase starts fast
+            return int(file.read())
+    except (OSError, ValueError):
+        return 2 * _MIB
+
+
+# -- the CPU ----------------------------------------------------------------------------------------------
+
+
+def cpu_burst(seconds: float) -> float:
+    """Microseconds of a short loop after a pause, as a loop that feeds a GPU has them: the clock it then runs at."""
+
+    def batch() -> float:
+        time.sleep(0.001)
+        start = time.thread_time_ns()
+        sum(range(20_000))
+        return (time.thread_time_ns() - start) / 1000
+
+    return _repeated(batch, seconds)
+
+
+def wake_latency(seconds: float) -> float:
+    """Microseconds of a round trip to another process, both having slept half a millisecond: the median, since the
+    quickest are those whose CPU had not gone idle."""
+    from wellfed.bench.ping_pong import echo_process
+    from wellfed.bench.setup import allowed_cpus, pin
+
+    cpus = allowed_cpus()
+    pin(cpus[-1])
+    with echo_process(cpus[0]) as (take, give):
+
+        def batch() -> float:
+            time.sleep(0.0005)
+            start = time.perf_counter_ns()
+            os.write(give, b"x")
+            if not os.read(take, 1):
+                raise BrokenPipeError("the other process ended")
+            return (time.perf_counter_ns() - start) / 1000
+
+        for _ in range(50):
+            batch()
+        return _repeated(batch, seconds, 50.0)
+
+
+def clock_read(seconds: float) -> float:
+    """Nanoseconds to read the clock."""
+
+    def batch() -> float:
+        clock = time.perf_counter_ns
+        start = time.thread_time_ns()
+        for _ in range(1000):
+            clock()
+        return (time.thread_time_ns() - start) / 1000
+
+    return _repeated(batch, seconds)
+
+
+def _repeated(batch: Callable[[], float], seconds: float, percent: float = _QUARTILE) -> float:
+    deadline = time.perf_counter() + seconds
+    samples = [batch()]
+    while time.perf_counter() < deadline:
+        samples.append(batch())
+    return percentile(samples, percent)
+
+
+PROBES: dict[str, Probe] = {
+    "pointer-chase": Probe("a random walk over 64 MiB, one line a page", "ns", chase),
+    "pointer-chase-reserved": Probe("the same in reserved huge pages", "ns", chase_reserved),
+    "page-faults": Probe("memory used for the first time", "ns a page", page_faults),
+    "memory-copy": Probe("copies of 64 MiB", "ns a MiB", memory_copy),
+    "cpu-burst": Probe("a short loop after a pause", "us", cpu_burst),
+    "wake-latency": Probe("waking another process after a pause", "us", wake_latency),
+    "clock-read": Probe("reading the clock", "ns", clock_read),
+}
+"""By the name that an entry's `proof` gives."""
