@@ -260,11 +260,12 @@ def _where(machine: Machine, outcomes: Sequence[Outcome]) -> dict[str, Any]:
     where: dict[str, Any] = {}
     for one in outcomes:
         if one.item is not None:
-            where.setdefault(one.item[0], []).append(_identity(machine, one.item))
+            where.setdefault(one.item[0], []).append(identity(machine, one.item))
     return where
 
 
-def _identity(machine: Machine, item: tuple[str, int]) -> int | str:
+def identity(machine: Machine, item: tuple[str, int]) -> int | str:
+    """What stands in `where` for an item."""
     collection, index = item
     if collection in _NUMBERED:
         number: int = getattr(getattr(machine, collection)[index], _NUMBERED[collection])

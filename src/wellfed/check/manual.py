@@ -33,10 +33,21 @@ verified: first from memory, then looked up in the source named. unverified: fro
 says it: such a rule is a note at most, says so, promises no gain and changes nothing."""
 
 
+class ChangeRow(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A setting that cures the finding, as `table.py` tells. `risk` None: that of the check."""
+
+    kind: str
+    target: str
+    new: str
+    when: str | None = None
+    risk: Risk | None = None
+
+
 class Manual(Value, frozen=True, kw_only=True):
     """`reversible` says how the remedy comes off (`live`, `live-nextproc`, `reboot`, `bios`...; `none`: nothing
     to undo). `severity` is the highest that the check gives. `blocks` are codes whose findings this one
-    explains. `intents` empty: for every intent. `effect` is what is published of the gain, in words."""
+    explains. `intents` empty: for every intent. `effect` is what is published of the gain, in words,
+    `change` what `wellfed tune` would set."""
 
     code: str
     name: str
@@ -57,6 +68,7 @@ class Manual(Value, frozen=True, kw_only=True):
     intents: tuple[str, ...] = ()
     blocks: tuple[str, ...] = ()
     gain: Gain | None = None
+    change: tuple[ChangeRow, ...] = ()
 
 
 SECTIONS: dict[str, str] = {

@@ -11,6 +11,17 @@
     finding = "sentence with {expressions}"
     passed = "sentence with {expressions}"
     absent = "..."        # optional: what is said when the file it reads does not exist: it does not apply then
+    change = [            # optional: what `wellfed tune` sets; without it the remedy is told, for people to do
+      { kind = "sysctl", target = "vm.swappiness", new = "{1 if intent == 'latency' else 10}" },
+      { kind = "block", target = "{it.name}/queue/read_ahead_kb", new = "512", when = "expression", risk = "restart" },
+    ]
+
+A row of `change` names a kind of `changes.KINDS`, a target of that kind and the value to be set; both are sentences
+like `finding`, whose {expressions} give text or a number. With `each` there is a change for every item that is bad,
+else one. A `*` in a target is every knob of that form, `new = "@name"` what the file `name` beside the knob says:
+both are looked up on the machine. `when` leaves a row out where it is false or unknown, `risk` is given where one row
+is riskier than the check's own (`restart`: wants `--yes`; `unsafe`: wants `--allow CODE`). Rows are made in their
+order and undone backwards. No row for what takes a reboot, firmware, a choice, or has no way back.
 
 The remaining keys are the manual page (see `manual.py`). Entries are parsed once per process.
 """
@@ -22,7 +33,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from wellfed.check.manual import Manual, Trust
+from wellfed.check.manual import ChangeRow, Manual, Trust
 from wellfed.model import Gain, Value
 from wellfed.model.change import Risk
 from wellfed.model.verdict import SEVERITY_ORDER, Basis, Severity
@@ -103,6 +114,7 @@ class Entry(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reversible: Reversible = "none"
     blocks: tuple[str, ...] = ()
     proof: str | None = None
+    change: tuple[ChangeRow, ...] = ()
 
 
 class TableCheck(Value, frozen=True, kw_only=True):
@@ -184,6 +196,7 @@ def _manual(code: str, layer: str, entry: Entry) -> Manual:
         trust=entry.evidence,
         intents=entry.intent,
         blocks=entry.blocks,
+        change=entry.change,
         gain=Gain(
             speedup=gain.expected,
             low=gain.low,

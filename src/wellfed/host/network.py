@@ -7,7 +7,7 @@ from typing import Any
 
 from wellfed.host import ethtool
 from wellfed.host.door import Host
-from wellfed.host.parse import fact, gap, json_field, known, plain
+from wellfed.host.parse import cpu_mask, fact, gap, json_field, known, plain
 from wellfed.host.sysfs import last_word, numa_node, number, pci_path, word
 from wellfed.model.fact import Fact
 
@@ -112,6 +112,7 @@ def _physical(host: Host, name: str) -> dict[str, Any]:
         "address": path[-1] if path else None,
         "numa_node": numa_node(host, path[-1]) if own_node is None and path else own_node,
         "is_physical": True,
+        "rps_cpus": _steered(host, [f"{base}/queues/{queue}" for queue in queues if queue.startswith("rx-")]),
         "rx_queues": sum(queue.startswith("rx-") for queue in queues) or None,
         "tx_queues": sum(queue.startswith("tx-") for queue in queues) or None,
         **{name: parse(host, f"{base}/{path}") for name, (path, parse) in _SEEN.items()},
@@ -141,8 +142,22 @@ _SEEN: dict[str, tuple[str, Callable[[Host, str], Any]]] = {
 """Field -> file or folder below the interface, and how it is read."""
 
 
+def _steered(host: Host, queues: list[str]) -> int | None:
+    """How many CPUs receive packet steering names, over all queues; None when no queue says."""
+    named: set[int] = set()
+    seen = False
+    for queue in queues[:64]:
+        text = host.read(f"{queue}/rps_cpus", 4096).text
+        try:
+            named.update(cpu_mask(text or "no mask"))
+            seen = True
+        except ValueError:
+            continue
+    return len(named) if seen else None
+
+
 def _virtual(host: Host, name: str) -> dict[str, Any]:
-    absent = dict.fromkeys(("driver", "address", "numa_node", "rx_queues", "tx_queues", *_SEEN))
+    absent = dict.fromkeys(("rps_cpus", "driver", "address", "numa_node", "rx_queues", "tx_queues", *_SEEN))
     return {**_common(host, name), **absent, "is_physical": False}
 
 

@@ -13,13 +13,12 @@ from wellfed.model.fact import Fact
 def read_numa(host: Host) -> list[Fact]:
     """Nodes by number. A kernel without NUMA has none, and some firmware puts a CPU in several: then one node
     holds all CPUs, and the fact says that this is how we count, not what the kernel says."""
-    facts: list[Fact] = []
     nodes = cpu_nodes(host)
+    facts = _services(host, len(nodes))
     if not nodes:
         shown = numbered(host.listdir(NODES), "node")
-        return _one_node(
-            host, f"its {len(shown)} nodes share CPUs" if shown else "the kernel shows no NUMA nodes"
-        )
+        why = f"its {len(shown)} nodes share CPUs" if shown else "the kernel shows no NUMA nodes"
+        return [*facts, *_one_node(host, why)]
     for place, (node, cpus) in enumerate(nodes.items()):
         key, folder = f"numa[{place}]", f"{NODES}/node{node}"
         source = node_cpus(host, node)[1]
@@ -29,9 +28,45 @@ def read_numa(host: Host) -> list[Fact]:
             known(f"{key}.cpus", cpus, source),
             fact(f"{key}.mem_bytes", meminfo, _meminfo("MemTotal"), line="MemTotal"),
             fact(f"{key}.mem_free_bytes", meminfo, _meminfo("MemFree"), line="MemFree"),
+            fact(f"{key}.file_bytes", meminfo, _meminfo("FilePages"), line="FilePages"),
+            *_allocations(host, key, folder),
             fact(f"{key}.distances", host.read(f"{folder}/distance"), _distances),
         ]
     return facts
+
+
+def _services(host: Host, nodes: int) -> list[Fact]:
+    """The memory policy that systemd gives its services. Asked only where there is more than one node."""
+    keys = {"NUMAPolicy": "kernel.systemd_numa_policy", "NUMAMask": "kernel.systemd_numa_mask"}
+    if nodes < 2:
+        return [gap(key, NODES, "unsupported", "there is one NUMA node") for key in keys.values()]
+    reading = host.run("systemctl-manager")
+    return [fact(key, reading, _property(name), line=name) for name, key in keys.items()]
+
+
+def _property(name: str) -> Callable[[str], str | None]:
+    def parse(text: str) -> str | None:
+        found = re.search(rf"^{name}=(.{{0,200}})$", text, re.M)
+        return found[1].strip() if found else None
+
+    return parse
+
+
+def _allocations(host: Host, key: str, folder: str) -> list[Fact]:
+    """Pages by where they were wanted and where they came from, since boot."""
+    reading = host.read(f"{folder}/numastat")
+    return [
+        fact(f"{key}.{field}", reading, _counter(name), line=name)
+        for field, name in (("hits", "numa_hit"), ("misses", "numa_miss"), ("foreign", "numa_foreign"))
+    ]
+
+
+def _counter(name: str) -> Callable[[str], int | None]:
+    def parse(text: str) -> int | None:
+        found = re.search(rf"^{name}\s+([0-9]{{1,18}})\s*$", text, re.M)
+        return int(found[1]) if found else None
+
+    return parse
 
 
 def _one_node(host: Host, why: str) -> list[Fact]:

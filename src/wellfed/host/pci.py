@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from wellfed.host.door import Host, Reading
-from wellfed.host.parse import gap, known
+from wellfed.host.parse import bracketed, fact, gap, known
 from wellfed.host.sysfs import PCI_DEVICES, last_word, local_cpus, numa_node, number, pci_path, word
 from wellfed.model.fact import Fact
 
@@ -45,6 +45,20 @@ _LSPCI_CLASSES = {
     "Bridge": "0x0680",
 }
 _LSPCI_VENDORS = {"NVIDIA": NVIDIA, "Advanced Micro Devices": AMD, "Mellanox": "0x15b3", "Red Hat": _VIRTIO}
+_TOLD = (
+    "acs_redirect",
+    "max_payload",
+    "max_payload_capable",
+    "max_read_request",
+    "relaxed_ordering",
+    "extended_tags",
+    "ats_enabled",
+    "aspm",
+)
+"""Fields that only `lspci -vvv` tells, of root's."""
+_LSPCI_ASPM = re.compile(r"ASPM (Disabled|L0s L1|L0s|L1)(?: Enabled)?;")
+_LSPCI_SIZES = re.compile(r"MaxPayload (\d{2,4}) bytes, MaxReadReq (\d{2,4}) bytes")
+_LSPCI_FLAGS = re.compile(r"RlxdOrd([+-]) ExtTag([+-])")
 _REDIRECTS = ("ReqRedir+", "CmpltRedir+", "UpstreamFwd+")
 """ACS controls that send peer-to-peer traffic up to the root complex."""
 
@@ -69,7 +83,12 @@ def pci_id(number: int) -> str:
 
 
 def read_pci(host: Host) -> list[Fact]:
-    """The fact `pci`, and a gap for each bridge whose ACS could not be read."""
+    """The fact `pci`, a gap for each bridge whose ACS could not be read, and the policy for sleeping links."""
+    policy = fact("kernel.aspm_policy", host.read("/sys/module/pcie_aspm/parameters/policy"), bracketed)
+    return [policy, *_devices(host)]
+
+
+def _devices(host: Host) -> list[Fact]:
     names = host.listdir(PCI_DEVICES)[:_DEVICES_MAX]
     if not names:
         return _from_lspci(host.run("lspci"))
@@ -81,9 +100,13 @@ def read_pci(host: Host) -> list[Fact]:
     gaps = []
     for index, device in enumerate(devices):
         told = listed.get(device["address"], {})
-        device["acs_redirect"] = told.get("acs_redirect")
+        device.update((field, told.get(field)) for field in _TOLD)
         if device["acs_redirect"] is None and _is_bridge(device):
             gaps.append(_acs_gap(f"pci[{index}].acs_redirect", reading, told))
+        if device["max_payload"] is None and not device["is_virtual"] and not _is_bridge(device):
+            gaps.append(
+                _acs_gap(f"pci[{index}].max_payload", reading, told, "no PCI Express capability is listed")
+            )
     return [known("pci", devices, PCI_DEVICES, _summary(devices)), *gaps]
 
 
@@ -158,7 +181,7 @@ def _device(host: Host, address: str, klass: str) -> dict[str, Any]:
         "aer_correctable": _aer(host.read(f"{base}/aer_dev_correctable"), "TOTAL_ERR_COR"),
         "aer_nonfatal": _aer(host.read(f"{base}/aer_dev_nonfatal"), "TOTAL_ERR_NONFATAL"),
         "aer_fatal": _aer(host.read(f"{base}/aer_dev_fatal"), "TOTAL_ERR_FATAL"),
-        "acs_redirect": None,
+        **dict.fromkeys(_TOLD),
         "is_virtual": vendor == _VIRTIO or host.link(f"{base}/physfn") is not None,
     }
 
@@ -182,12 +205,14 @@ def _aer(reading: Reading, total: str) -> int | None:
     return None
 
 
-def _acs_gap(key: str, reading: Reading, told: dict[str, Any]) -> Fact:
+def _acs_gap(
+    key: str, reading: Reading, told: dict[str, Any], otherwise: str = "no ACS capability is listed"
+) -> Fact:
     if reading.status != "ok":
         return gap(key, reading.source, reading.status, reading.detail)
     if told.get("denied"):
         return gap(key, reading.source, "denied", "capabilities are shown to root only")
-    return gap(key, reading.source, "unsupported", "no ACS capability is listed")
+    return gap(key, reading.source, "unsupported", otherwise)
 
 
 def _summary(devices: list[dict[str, Any]]) -> str:
@@ -279,7 +304,7 @@ def _lspci_device(head: re.Match[str]) -> dict[str, Any]:
         "speed_max_gts": None,
         "width": None,
         "width_max": None,
-        "acs_redirect": None,
+        **dict.fromkeys(_TOLD),
         "secondary": None,
         "denied": False,
     }
@@ -292,6 +317,16 @@ def _lspci_line(device: dict[str, Any], address: str, line: str) -> None:
         tail = "" if label == "LnkSta" else "_max"
         device[f"speed{tail}_gts"] = float(link.group(1).strip(".") or 0) or None
         device[f"width{tail}"] = _lanes(int(link.group(2)))
+    elif label == "DevCap" and (most := re.search(r"MaxPayload (\d{2,4}) bytes", rest)):
+        device["max_payload_capable"] = int(most[1])
+    elif sizes := _LSPCI_SIZES.match(line):
+        device["max_payload"], device["max_read_request"] = int(sizes[1]), int(sizes[2])
+    elif flags := _LSPCI_FLAGS.match(line):
+        device["relaxed_ordering"], device["extended_tags"] = flags[1] == "+", flags[2] == "+"
+    elif label == "LnkCtl" and (aspm := _LSPCI_ASPM.search(rest)):
+        device["aspm"] = "disabled" if aspm[1] == "Disabled" else aspm[1]
+    elif label == "ATSCtl":
+        device["ats_enabled"] = "Enable+" in rest
     elif label == "ACSCtl":
         device["acs_redirect"] = any(word in rest.split() for word in _REDIRECTS)
     elif label == "NUMA node":

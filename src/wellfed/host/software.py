@@ -32,6 +32,7 @@ def read_software(host: Host) -> list[Fact]:
         *_daemons(host),
         _nccl_config(host),
         _driver_params(host),
+        _imex_channels(host),
         _device_nodes(host),
         _cdi_driver(host),
         fact("kernel.enabled_services", host.run("systemctl-services"), _enabled, line="=enabled"),
@@ -186,6 +187,7 @@ def _tools(host: Host) -> list[Fact]:
 _DAEMONS: tuple[tuple[str, tuple[str, ...], str | None], ...] = (
     ("mps_running", ("nvidia-cuda-mps",), None),
     ("persistenced_running", ("nvidia-persiste",), "/run/nvidia-persistenced/socket"),
+    ("imex_running", ("nvidia-imex",), None),
     ("fabricmanager_running", ("nv-fabricmanage",), "/run/nvidia-fabricmanager/socket"),
 )
 
@@ -229,6 +231,15 @@ def _nccl_config(host: Host) -> Fact:
 
 _PARAMS = "/proc/driver/nvidia/params"
 _CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi", "/run/cdi")
+
+
+def _imex_channels(host: Host) -> Fact:
+    """How many channels for memory of other machines there are; none where the driver has made no device of its own."""
+    folder = "/dev/nvidia-caps-imex-channels"
+    if not host.exists(folder) and not host.exists("/dev/nvidiactl"):
+        return gap("software.imex_channels", folder)
+    channels = [name for name in host.listdir(folder) if re.fullmatch(r"channel\d{1,6}", name)]
+    return known("software.imex_channels", len(channels), folder)
 
 
 def _driver_params(host: Host) -> Fact:

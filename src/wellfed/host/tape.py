@@ -71,6 +71,8 @@ _NARROW = re.compile(
     r"|/sys/kernel/mm/.*"
 )
 _COMM = re.compile(r"/proc/(\d+)/comm")
+_OF_PROCESS = re.compile(r"/proc/\d+/(?!comm$).*")
+"""What a process is called, whose it is and which files it has mapped is never kept."""
 _KEY = re.compile(r"_key$|_secret$|/ppin$")
 """Keys of the network stack and the serial number of a CPU stand among the knobs."""
 
@@ -119,7 +121,7 @@ class RecordingHost:
 
     def _wanted(self, real: str, reading: Reading) -> bool:
         """Of processes only the daemons, the first, and number 2, which says whether this is a container."""
-        if _KEY.search(real):
+        if _KEY.search(real) or _OF_PROCESS.fullmatch(real):
             return False
         process = _COMM.fullmatch(real)
         if not process:

@@ -21,6 +21,7 @@ _CPUS = re.compile(r"^\d+(-\d+)?(,\d+(-\d+)?)*$")
 _GPU_LINE = re.compile(r"^\s*GPU (\d+):")
 _LINK_LINE = re.compile(r"^\s*Link (\d+):\s*(?:([\d.]+)\s*GB/s|(\S.*))")
 _PAIR = re.compile(r"Link type between DRM devices (\d+) and (\d+)")
+_PEER_KINDS = ("OK", "CNS", "GNS", "TNS", "NS", "DR", "U")
 _DEVICES_MAX = 512
 
 
@@ -45,7 +46,7 @@ class Matrix(NamedTuple):
 
 
 def read_topology(host: Host) -> list[Fact]:
-    """The fact `links`: each pair once, GPUs before NICs. NICs go by their RDMA device name when the legend
+    """The facts `links` and `p2p`: each pair once, GPUs before NICs. NICs go by their RDMA device name when the legend
     tells it (`mlx5_3`), else as `nic3`."""
     seen: list[tuple[Reading, list[dict[str, Any]], int]] = []
     reading = host.run("nvidia-smi-topo")
@@ -61,11 +62,45 @@ def read_topology(host: Host) -> list[Fact]:
     for source, links, lost in seen:
         if links:
             detail = f"{lost} cells could not be read" if lost else None
-            return [known("links", links, source.source, source.text, detail)]
+            return [known("links", links, source.source, source.text, detail), _peers(host, links)]
     if seen:
         source = seen[0][0]
-        return [gap("links", source.source, "unsupported", "no pair of devices is listed")]
-    return [gap("links", reading.source, reading.status, reading.detail)]
+        nothing = gap("links", source.source, "unsupported", "no pair of devices is listed")
+        return [nothing, _peers(host, [])]
+    return [
+        gap("links", reading.source, reading.status, reading.detail),
+        gap("p2p", reading.source, reading.status, reading.detail),
+    ]
+
+
+def _peers(host: Host, links: list[dict[str, Any]]) -> Fact:
+    """Whether GPUs may read each other's memory. Asked only where there are two of NVIDIA."""
+    pairs = [link for link in links if link["a"].startswith("gpu") and link["b"].startswith("gpu")]
+    if not pairs or any(link["kind"] in ("XGMI", "PCIE") for link in pairs):
+        return gap("p2p", "nvidia-smi topo -p2p r", "unsupported", "there are no two GPUs of NVIDIA")
+    reading = host.run("nvidia-smi-p2p")
+    if reading.status != "ok" or not reading.text:
+        return gap("p2p", reading.source, reading.status, reading.detail)
+    peers = parse_p2p(reading.text)
+    if not peers:
+        return gap("p2p", reading.source, "unsupported", "no pair of GPUs is listed")
+    return known("p2p", peers, reading.source, reading.text)
+
+
+def parse_p2p(text: str) -> list[dict[str, Any]]:
+    """The matrix of `nvidia-smi topo -p2p r`, each pair once; of two answers the one that is not OK counts."""
+    columns: list[str] = []
+    pairs: dict[tuple[str, str], str] = {}
+    for line in _ANSI.sub("", text).replace("\r", "").splitlines():
+        words = line.split()
+        if not columns:
+            columns = _columns(words)
+        elif words and words[0] in columns and len(words) == len(columns) + 1:
+            for column, kind in zip(columns, words[1:], strict=True):
+                a, b = sorted((words[0], column), key=columns.index)
+                if a != b and kind in _PEER_KINDS and pairs.get((a, b), "OK") == "OK":
+                    pairs[a, b] = kind
+    return [_link(a.lower(), b.lower(), kind) for (a, b), kind in pairs.items()]
 
 
 def parse_matrix(text: str) -> Matrix:

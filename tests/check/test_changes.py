@@ -1,0 +1,98 @@
+"""The `change` rows of checks, and what is made of them."""
+
+import re
+
+import pytest
+from host_cases import CASES, ceilings, machine
+from table_types import NUMBER, TEXT, TRUTH, check
+
+from wellfed.check import host_codes, judge_machine, manual
+from wellfed.check.changes import INSTRUCTION, KINDS, changes_of, exact
+from wellfed.check.table import tables, terms
+from wellfed.model import Machine
+
+PAGES = {code: manual(code) for code in host_codes()}
+WITH_ROWS = [code for code in host_codes() if manual(code).change]
+
+
+@pytest.mark.parametrize("code", WITH_ROWS)
+def test_rows_are_well_written(code: str) -> None:
+    page = manual(code)
+    each = tables()[code].entry.each if code in tables() else None
+    for row in page.change:
+        assert row.kind in KINDS
+        for text in (row.target, row.new):
+            assert text.strip() == text and text
+            for expression in re.findall(r"\{([^{}]+)\}", text):
+                assert check(expression, terms=terms(), each=each).name in (TEXT, NUMBER), expression
+            assert "{" not in re.sub(r"\{[^{}]+\}", "", text)
+        if row.when is not None:
+            assert check(row.when, terms=terms(), each=each).name == TRUTH
+        assert "*" not in row.new and re.fullmatch(r"@[\w.]+|[^@]*", row.new)
+
+
+@pytest.mark.parametrize("code", WITH_ROWS)
+def test_what_is_set_can_be_taken_back_without_a_reboot(code: str) -> None:
+    page = manual(code)
+    assert page.reversible in ("live", "live-nextproc"), page.reversible
+    assert page.risk in ("safe", "restart", "unsafe") and page.remedy and page.restore
+    assert all(row.risk != "reboot" for row in page.change)
+
+
+def changes(code: str, layer: object, intent: str = "training") -> list[tuple[str, str, str]]:
+    seen: Machine = machine(layer)  # type: ignore[arg-type]
+    verdicts = [v for v in judge_machine(seen, ceilings=ceilings(layer), intent=intent) if v.code == code]
+    return [(c.kind, c.target, c.new) for c in changes_of(seen, verdicts, intent, PAGES)]
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_every_finding_with_a_remedy_gets_a_change_or_an_instruction(code: str) -> None:
+    found = changes(code, CASES[code].bad)
+    assert found
+    assert all("{" not in text and "?" not in target for _, target, text in found)
+    assert changes(code, CASES[code].good) == []
+
+
+def test_values_follow_the_intent() -> None:
+    swapping = CASES["MEM07"].bad
+    assert changes("MEM07", swapping) == [("sysctl", "vm.swappiness", "10")]
+    assert changes("MEM07", swapping, "latency") == [("sysctl", "vm.swappiness", "1")]
+
+
+def test_only_the_items_that_are_bad_are_changed() -> None:
+    disks = [
+        {"name": name, "read_ahead_kb": size} for name, size in (("sda", 16), ("nvme0n1", 256), ("sdb", 32))
+    ]
+    assert changes("STO03", {"disks": disks}) == [
+        ("block", "sda/queue/read_ahead_kb", "512"),
+        ("block", "sdb/queue/read_ahead_kb", "512"),
+    ]
+
+
+def test_pages_in_use_are_kept() -> None:
+    pools = [
+        {"page_bytes": 2 << 20, "total": 8000, "free": 7000},
+        {"page_bytes": 1 << 30, "total": 2, "free": 0},
+    ]
+    layer = {"memory": {"total_bytes": 64 << 30, "huge_pools": pools}}
+    assert changes("MEM05", layer) == [("hugepages", "2048kB", "1000")]
+
+
+@pytest.mark.parametrize("driver,knob", [("intel_pstate", "no_turbo"), ("acpi-cpufreq", "boost")])
+def test_the_switch_is_the_drivers(driver: str, knob: str) -> None:
+    ((_, target, _),) = changes("CPU04", {"cpu": {"boost": False, "scaling_driver": driver}})
+    assert target.endswith(knob)
+
+
+def test_without_what_a_row_needs_there_is_an_instruction() -> None:
+    ((kind, _, text),) = changes("CPU04", {"cpu": {"boost": False}})
+    assert kind == INSTRUCTION and "no_turbo" in text
+
+
+def test_numbers_are_not_rounded() -> None:
+    assert [exact(value) for value in (True, 123456789.0, 0.5, 10**12)] == [
+        "1",
+        "123456789",
+        "0.5",
+        str(10**12),
+    ]
