@@ -133,7 +133,8 @@ def test_every_probe_answers_json_or_says_why() -> None:
     host = LiveHost()
     for name in PROBES:
         reading = host.probe(name)
-        assert reading.status != "ok" or json.loads(reading.text or "") is not False
+        if reading.status == "ok":
+            json.loads(reading.text or "")
         assert reading.status == "ok" or reading.detail
     assert json.loads(host.probe("page_size").text or "") == os.sysconf("SC_PAGE_SIZE")
 

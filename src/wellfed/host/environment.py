@@ -82,4 +82,7 @@ def _files(host: Host, found: dict[str, str]) -> list[Fact]:
         return [
             gap(key, "environment", "unsupported", "a file is named from the folder that a job starts in")
         ]
-    return [known(f"{key}[{name}]", host.exists(path), path) for name, path in absolute.items()]
+    return [
+        known(f"{key}[{name}]", host.exists(path), f"file of environment {name}")
+        for name, path in absolute.items()
+    ]

@@ -71,6 +71,11 @@ def is_sensitive(name: str) -> bool:
     return bool(_SENSITIVE.search(name.upper()))
 
 
+def is_performance(name: str) -> bool:
+    """Whether a variable is of a library that tunes performance."""
+    return bool(_PERFORMANCE.fullmatch(name))
+
+
 def is_harmless(value: str) -> bool:
     """Whether a value is made only of numbers, switches, well-known words, adapters and pseudonyms."""
     return len(value) <= 400 and all(map(_is_known, filter(None, _SEPARATORS.split(value.strip("\"'")))))
@@ -80,7 +85,7 @@ def may_keep(name: str, value: str) -> bool:
     """Whether `name=value` can be saved as it is. An empty value always can."""
     if not value or value == REDACTED:
         return True
-    return bool(_PERFORMANCE.fullmatch(name)) and not is_sensitive(name) and is_harmless(value)
+    return is_performance(name) and not is_sensitive(name) and is_harmless(value)
 
 
 def _is_known(part: str) -> bool:

@@ -23,7 +23,7 @@ from wellfed.model import patterns as p
 from wellfed.model import places
 from wellfed.model.base import replace
 from wellfed.model.case import Case
-from wellfed.model.environment import PSEUDONYM, REDACTED, is_harmless, is_sensitive, may_keep
+from wellfed.model.environment import PSEUDONYM, REDACTED, is_harmless, is_performance, is_sensitive, may_keep
 
 _NOTHING = frozenset({"", "n/a", "[n/a]", "none", "null", "unknown", "not specified", "default string", "0"})
 # As hostnames these name nobody, and hiding the word would spoil every `vm.swappiness`.
@@ -148,8 +148,8 @@ class Redactor:
             self.add_host(value)
         elif name in ("USER", "LOGNAME", "USERNAME", "SUDO_USER"):
             self.add_user(value)
-        elif is_sensitive(name):
-            self.add_secret(value)
+        elif is_sensitive(name) or (is_performance(name) and not may_keep(name, value)):
+            self.add_secret(value)  # what a finding says of a variable may quote it
 
     # -- texts --
 
