@@ -28,6 +28,10 @@ and cured, then recorded sick. The product sees only the recording. Sets:
   55 measured gains inside, the median error 8.8 %. What was wrong by construction was then mended, and the cost of
   recording was set anew with these loops among those it was set on: their figures below are those of now, and no
   longer of unseen loops.
+- **copies**: eight loops fed from pinned memory, for exposed copies, whose gain until then rested on replay alone; recorded
+  on 3 December 2026 after the rule stood. At first sight 12 of 12 top causes were right and 12 of 12 gains inside, the
+  median error 5.0 %. A loop (`copies_deep_late`) that its writer thought healthy was called ill, and its cure gave 8 %:
+  its label was wrong, and is now what was measured.
 - **fresh**, **kind**, **held**: earlier rounds; `fresh` at first sight: 17 of 22 right, 5 of 5 silent, 16 of 22 inside,
   14.3 % median error. Development sets since.
 - **kept**: the recordings that the tests keep, from all rounds.

@@ -30,14 +30,6 @@ def _ill(make: Callable[..., Step], sizes: dict[str, Any], how: str) -> Loop:
     }
 
 
-def _healthy(make: Callable[..., Step], sizes: dict[str, Any], how: str) -> Loop:
-    return {
-        "ill": None,
-        "sick": lambda: make(**sizes, how=how),
-        "cured": lambda: make(**sizes, how="ahead"),
-    }
-
-
 COPIES: dict[str, Loop] = {
     "copies_dense_late": _ill(dense, DENSE, "late"),
     "copies_dense_blocking": _ill(dense, DENSE, "blocking"),
@@ -45,6 +37,6 @@ COPIES: dict[str, Loop] = {
     "copies_bytes_late": _ill(images, {**PHOTOS, "whole": True, "width": size(48, 8)}, "late"),
     "copies_columns_late": _ill(columns, TABLE, "late"),
     "copies_columns_blocking": _ill(columns, TABLE, "blocking"),
-    "copies_dense_ahead": _healthy(dense, DENSE, "ahead"),
-    "copies_deep_late": _healthy(dense, DEEP, "late"),
+    "copies_deep_late": _ill(dense, DEEP, "late"),
+    "copies_dense_ahead": {**_ill(dense, DENSE, "ahead"), "ill": None},
 }

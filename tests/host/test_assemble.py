@@ -162,7 +162,7 @@ def test_no_content_of_a_file_breaks_a_reader(name: str, data: st.DataObject) ->
 
 @given(
     st.dictionaries(st.sampled_from(list(PROBES)), st.none() | st.integers() | st.text(max_size=3) | st.just({}) | st.just([[]])),
-    st.dictionaries(st.sampled_from([name + ("@eth0" if "{item}" in entry.argv else "") for name, entry in COMMANDS.items()]), NASTY.map(lambda text: text.encode("utf-8", "replace").decode())),
+    st.dictionaries(st.sampled_from([name + ("@eth0" if "{item}" in " ".join(entry.argv) else "") for name, entry in COMMANDS.items()]), NASTY.map(lambda text: text.encode("utf-8", "replace").decode())),
 )  # fmt: skip
 def test_no_answer_breaks_a_reader(probes: dict[str, object], commands: dict[str, str]) -> None:
     machine = look(host_of(BOXES["numa_server"](), probes=probes, commands=commands))

@@ -13,7 +13,7 @@ from wellfed.model import Case, Evidence, Fact, Machine, RankTrace, Verdict, dec
 from wellfed.model.base import replace
 from wellfed.model.devices import Gpu
 from wellfed.model.machine import Package, Software
-from wellfed.model.redact import Redactor, redact_case
+from wellfed.model.redact import Redactor, redact_case, redact_tree
 from wellfed.model.trace import KernelRow
 
 STAYS = [
@@ -349,3 +349,14 @@ def test_a_fact_about_the_environment_is_no_environment() -> None:
     assert public.machine is not None
     assert public.machine.facts["environment"] == facts["environment"]
     assert b"hunter2" not in gzip.decompress(encode_case(public))
+
+
+def test_a_serial_number_is_hidden_where_a_sentence_tells_it() -> None:
+    serial = "1653924093140"
+    tree = {
+        "machine": {"gpus": [{"name": "NVIDIA H200", "serial": serial}], "facts": {}},
+        "verdicts": [{"evidence": [{"at": "gpus", "text": f"name NVIDIA H200, serial {serial}, 141 GB"}]}],
+    }
+    hidden = redact_tree(tree)
+    assert serial not in str(hidden)
+    assert hidden["verdicts"][0]["evidence"][0]["text"] == "name NVIDIA H200, serial serial-1, 141 GB"

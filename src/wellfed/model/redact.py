@@ -115,6 +115,11 @@ class Redactor:
         if len(original) >= 3 and not PSEUDONYM.fullmatch(original):
             self._know(original, self.name(kind, original))
 
+    def add_serial(self, serial: str) -> None:
+        """Hide a serial number wherever it stands. Shorter than six characters it would hide too much."""
+        if len(serial) >= 6 and serial.lower() not in _NOTHING and not PSEUDONYM.fullmatch(serial):
+            self._know(serial, self.name("serial", serial))
+
     def add_path(self, path: str) -> None:
         """Hide the owner's part of a path wherever the whole path stands."""
         if (hidden := places.hide_path(self.text(path), self.name)) != path:
@@ -388,6 +393,8 @@ def _learn(redactor: Redactor, value: Any, key: str) -> None:
             _learn(redactor, item, key)
     elif isinstance(value, str) and key in _HOST_KEYS:
         redactor.add_host(value)
+    elif isinstance(value, str) and _field(key).lower().endswith("serial"):
+        redactor.add_serial(value)
     elif isinstance(value, str):
         redactor.learn(value)
 
