@@ -361,7 +361,7 @@ CASES: dict[str, Case] = {
     "ENV14": Case({"software": {"nccl": "2.29.3"}}, {"software": {"nccl": "2.28.9"}}, "info"),
     "ENV20": Case(env(PYTHONDEVMODE="1"), env(PYTHONMALLOC="pymalloc"), "warning"),
     "SW03": Case(
-        {"software": {"driver": "525.85.12"}}, {"software": {"driver": "580.95.05", "nccl": "2.28.3", "torch": "2.8.0"}}, "warning"
+        {"software": {"driver": "525.85.12"}}, {"software": {"driver": "580.95.05", "nccl": "2.28.3", "torch": "2.8.0", "torch_cuda": "12.9", "cudnn": "9.10.2", "packages": []}}, "warning"
     ),
     "SW08": Case(
         {"numa": TWO_NODES, "software": {"tools": {"numactl": False}}},

@@ -304,13 +304,29 @@ def test_no_configuration_file_of_nccl_is_an_answer() -> None:
     assert verdict.verdict == "pass"
 
 
+NEW = {
+    "driver": "580.95.05",
+    "nccl": "2.28.3",
+    "torch": "2.8.0",
+    "torch_cuda": "12.9",
+    "cudnn": "9.10.2",
+    "packages": [],
+}
+
+
 @pytest.mark.parametrize(
     ("software", "gpu", "state"),
     [
-        ({"driver": "525.105.17", "nccl": "2.28.9", "torch": "2.8.0"}, "NVIDIA H200", "pass"),
+        ({**NEW, "driver": "525.105.17"}, "NVIDIA H200", "pass"),
+        ({**NEW, "torch_cuda": "12.1"}, "NVIDIA H200", "finding"),
+        ({**NEW, "cudnn": "8.0.5"}, "NVIDIA H200", "finding"),
+        ({**NEW, "packages": [{"name": "flash_attn", "version": "2.8.3"}]}, "NVIDIA H200", "finding"),
+        ({**NEW, "packages": [{"name": "flash_attn", "version": "2.8.3"}]}, "NVIDIA A100", "pass"),
+        ({**NEW, "packages": [{"name": "flash_attn", "version": "2.7.4.post1"}]}, "NVIDIA H200", "pass"),
+        ({**NEW, "packages": None}, "NVIDIA H200", "not-judged"),
         ({"driver": "525.60.13"}, "NVIDIA H200", "finding"),
         ({"driver": "580.95.05", "nccl": "2.16.2"}, "NVIDIA A40", "finding"),
-        ({"driver": "580.95.05", "nccl": "2.16.2", "torch": "2.8.0"}, "NVIDIA H200", "pass"),
+        ({**NEW, "nccl": "2.16.2"}, "NVIDIA H200", "pass"),
         ({"driver": "580.95.05", "nccl": "2.16.2"}, None, "not-judged"),
         ({"driver": "580.95.05"}, "NVIDIA H200", "not-judged"),
         ({"driver": "rolling", "nccl": "2.28.9"}, "NVIDIA H200", "not-judged"),

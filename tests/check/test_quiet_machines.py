@@ -60,7 +60,7 @@ CLOUD_VM: dict[str, Any] = {
     },
     "environment": {"CUDA_VISIBLE_DEVICES": "0"},
     "software": {
-        "driver": "580.95.05", "driver_open": True, "torch": "2.8.0", "nccl": "2.28.9", "nccl_config": [], "persistenced_running": False,
+        "driver": "580.95.05", "driver_open": True, "torch": "2.8.0", "torch_cuda": "12.8", "cudnn": "9.10.2", "packages": [], "nccl": "2.28.9", "nccl_config": [], "persistenced_running": False,
         "tools": {"numactl": False},
     },
     "seen": ("rdma",),

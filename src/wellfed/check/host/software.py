@@ -15,8 +15,8 @@ from wellfed.model import Ceiling, Machine
 def judge_versions(machine: Machine, ceilings: tuple[Ceiling, ...], intent: str) -> Iterable[Outcome]:
     """A version in use has a known fault that costs speed or the GPU.
 
-    What it looks at. The versions of driver and NCCL, and the GPUs' names, against the dated table
-    `check/known_bad.toml`.
+    What it looks at. The versions of driver, NCCL, cuDNN, PyTorch, the CUDA it is built for and FlashAttention, and the
+    GPUs' names, against the dated table `check/known_bad.toml`.
     Why it costs. It depends on the fault: a GPU that stops answering, collectives many times slower.
     How it is judged. Bad when a version lies in a range of the table and the fault concerns a GPU of this
     machine. A version that is not installed is no fault.
@@ -33,28 +33,46 @@ def judge_versions(machine: Machine, ceilings: tuple[Ceiling, ...], intent: str)
             Outcome(
                 state="finding",
                 severity=row["severity"],
-                message=f"{row['field'].rpartition('.')[2]} {value_at(machine, row['field'])}: {row['what']} "
-                f"({row['source']}, {row['seen']})",
-                paths=(row["field"],),
+                message=f"{_name(row)} {_version(machine, row)}: {row['what']} ({row['source']}, {row['seen']})",
+                paths=(_field(row),),
             )
             for row in hits
         ]
     lacking = dict.fromkeys(
-        row["field"] if value_at(machine, row["field"]) is None else "gpus"
+        _field(row) if _version(machine, row) is None else "gpus"
         for row in table
         if _concerns(machine, row) is None
     )
     if lacking:
         return [Outcome(state="unknown", lacking=tuple(lacking))]
-    fields = tuple(dict.fromkeys(row["field"] for row in table))
+    fields = tuple(dict.fromkeys(_field(row) for row in table))
     return [Outcome(state="pass", message="no version with a known fault", paths=fields)]
+
+
+def _field(row: dict[str, Any]) -> str:
+    return str(row.get("field", "software.packages"))
+
+
+def _name(row: dict[str, Any]) -> str:
+    return str(row["package"]) if "package" in row else _field(row).rpartition(".")[2]
+
+
+def _version(machine: Machine, row: dict[str, Any]) -> str | None:
+    """The version of what a row is about: a field, or a Python package."""
+    if "package" not in row:
+        text: str | None = value_at(machine, row["field"])
+        return text
+    found = machine.software.packages or ()
+    return next((one.version for one in found if one.name == row["package"]), None)
 
 
 def _concerns(machine: Machine, row: dict[str, Any]) -> bool | None:
     """Whether the fault of a row is this machine's; None when that cannot be told."""
-    text = value_at(machine, row["field"])
+    text = _version(machine, row)
     if text is None:
-        return False if is_absent(machine, row["field"]) else None
+        if "package" in row and machine.software.packages is not None:
+            return False
+        return False if is_absent(machine, _field(row)) else None
     have, low, high = version(text), version(row["from"]), version(row["below"])
     assert low is not None and high is not None
     if have is None:
