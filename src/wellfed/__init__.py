@@ -25,11 +25,17 @@ if TYPE_CHECKING:
         pin_plan,
         save,
         trace,
+        tune_apply,
+        tune_confirm,
+        tune_log,
+        tune_plan,
+        tune_status,
+        tune_undo,
     )
 
 __all__ = [
     "WellfedError", "__version__", "check", "compare", "doctor", "inspect", "load", "measure",
-    "pin_plan", "save", "trace",
+    "pin_plan", "save", "trace", "tune_apply", "tune_confirm", "tune_log", "tune_plan", "tune_status", "tune_undo",
 ]  # fmt: skip
 
 

@@ -37,8 +37,11 @@ if TYPE_CHECKING:
     from wellfed.analyze import Each, Study
     from wellfed.analyze.collectives import CollectiveSeries
     from wellfed.analyze.comm_knobs import Knob
+    from wellfed.apply.journal import Journal
+    from wellfed.apply.policy import Options
     from wellfed.ingest.workers import Executor
-    from wellfed.model import RankTrace, TraceWarning
+    from wellfed.model import Change, RankTrace, TraceWarning
+    from wellfed.model.change import Applied, Done, Plan, Skipped, TuneLog, TuneStatus
     from wellfed.model.held import MemoryHeld
     from wellfed.model.placement import Placement
     from wellfed.model.ranks import Stragglers
@@ -55,6 +58,12 @@ __all__ = [
     "pin_plan",
     "save",
     "trace",
+    "tune_apply",
+    "tune_confirm",
+    "tune_log",
+    "tune_plan",
+    "tune_status",
+    "tune_undo",
 ]
 
 notebook.install()  # Case, Budget, Verdict... show themselves in a notebook
@@ -71,7 +80,7 @@ _MANY_FILES, _REPLAY_OF_MANY = 8, 12_000
 same work in every step, and a replay takes seconds for 100,000 events."""
 _WORTH_PROCESSES_BYTES = 32 << 20
 """Starting processes takes as long as reading about this much."""
-_LIKELY = {"price": "2.5", "step-ms": "46.4", "budget": "15"}
+_LIKELY = {"price": "2.5", "step-ms": "46.4", "budget": "15", "confirm-within": "120s"}
 
 QUICK_S = 15.0
 """Seconds that `measure` takes when not told otherwise."""
@@ -625,6 +634,288 @@ def pin_exec(
     for warning in warnings:
         tell(warning)
     become(command, place, environ, Watching(watch_s, verify_s), tell)
+
+
+_OWNERS = ("container", "kernel", "kernel_files", "software")
+"""The readers that know who else sets a knob."""
+
+
+def tune_plan(
+    host: PathLike | None = None,
+    *,
+    intent: str = "training",
+    yes: bool = False,
+    allow: Sequence[str] = (),
+    only: Sequence[str] = (),
+    changes: PathLike | None = None,
+    confirm: bool = False,
+    ignore: Mapping[str, str] | None = None,
+) -> "Plan":
+    """What `tune_apply` with the same arguments would write on this machine, knob by knob, and what people would have to do.
+    Nothing is written. Of a recorded machine in `host` no knob can be asked: those are `unseen`.
+
+    `yes` agrees to what restarts something or outlives the boot, `allow` to codes that can do harm or that nobody has seen
+    to help; `only` narrows it to these codes. `changes` is a list of your own in TOML, in place of what the checks find;
+    `confirm` says that all will be undone unless confirmed. Raises WellfedError for an unknown code or a list that is none."""
+    from wellfed.apply.policy import Options
+
+    options = Options(yes=yes, allow=frozenset(allow), only=frozenset(only), confirm=confirm)
+    return _plan(host, intent, options, changes, ignore)[0]
+
+
+def _plan(
+    host: PathLike | None,
+    intent: str,
+    options: "Options",
+    changes: PathLike | None,
+    ignore: Mapping[str, str] | None,
+) -> "tuple[Plan, tuple[Change, ...]]":
+    """The plan, and the changes that it is of as they were asked for."""
+    from wellfed.apply.dry_run import dry_run
+    from wellfed.apply.policy import consent_of, notes_of
+    from wellfed.host import look, open_host
+    from wellfed.model.change import Plan, Skipped
+
+    skipped: list[Skipped] = []
+    if changes is not None:
+        found = _own_changes(changes, options)
+        machine = look(open_host(None if host is None else os.fspath(host)), _OWNERS)
+    else:
+        machine, found, skipped = _cures(host, intent, options, ignore)
+    by_hand = tuple(change for change in found if consent_of(change) == "instruction")
+    asked = tuple(change for change in found if change not in by_hand)
+    planned, none_here = dry_run(None if host is not None else _journal(None).root, asked, machine, options)
+    origin = "this machine" if host is None else os.fspath(host)
+    plan = Plan(
+        made_by=_made_by("tune plan"),
+        origin=origin if changes is None else f"{origin}, {os.fspath(changes)}",
+        intent=intent,
+        changes=tuple(planned),
+        instructions=by_hand,
+        skipped=(*none_here, *skipped),
+        notes=notes_of(machine, asked),
+    )
+    return plan, asked
+
+
+def _own_changes(path: PathLike, options: "Options") -> "tuple[Change, ...]":
+    from wellfed.apply.user_file import read_changes
+
+    found = read_changes(path)
+    known = {change.code for change in found}
+    for code in sorted((options.only | options.allow) - known):
+        raise WellfedError(
+            f"no change with the code `{code}` in {os.fspath(path)}", hint=", ".join(sorted(known))
+        )
+    return tuple(change for change in found if not options.only or change.code in options.only)
+
+
+def _cures(
+    host: PathLike | None, intent: str, options: "Options", ignore: Mapping[str, str] | None
+) -> "tuple[Machine, tuple[Change, ...], list[Skipped]]":
+    """What the checks find to change, and findings of which nothing comes."""
+    from wellfed.check import host_codes, manual, require_code
+    from wellfed.check.changes import changes_of
+    from wellfed.model.change import Skipped
+
+    for code in sorted(options.only | options.allow):
+        require_code(code)
+    case = check(host, intent=intent, ignore=ignore)
+    assert case.machine is not None
+    wanted = [v for v in case.verdicts if not options.only or v.code in options.only]
+    pages = {code: manual(code) for code in host_codes()}
+    found = changes_of(case.machine, wanted, intent, pages)
+    cured = {change.code for change in found}
+    skipped: list[Skipped] = []
+    for verdict in wanted:
+        if verdict.verdict == "finding" and verdict.code not in cured:
+            skipped.append(Skipped(code=verdict.code, reason=f"no cure is known: {verdict.message}"))
+        elif verdict.verdict != "finding" and options.only:
+            word = "passes here" if verdict.verdict == "pass" else "not judged"
+            skipped.append(Skipped(code=verdict.code, reason=f"{word}: {verdict.message}"))
+    skipped += [
+        Skipped(code=verdict.code, reason=f"set aside: {verdict.message}")
+        for verdict in case.ignored
+        if not options.only or verdict.code in options.only
+    ]
+    return case.machine, found, skipped
+
+
+def tune_apply(
+    *,
+    intent: str = "training",
+    yes: bool = False,
+    allow: Sequence[str] = (),
+    only: Sequence[str] = (),
+    changes: PathLike | None = None,
+    journal: PathLike | None = None,
+    confirm_within_s: float | None = None,
+    prove: bool = False,
+    ignore: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> "Applied":
+    """Change this machine as `tune_plan` with the same arguments says, through the journal in `journal`
+    (/var/lib/wellfed/journal when None), and say what became of each knob.
+
+    After `confirm_within_s` seconds all of it is undone by itself unless `tune_confirm` is called. With `prove` each change
+    is measured without and with it, in turn, and kept only where it is better; one that no measurement is linked to is not
+    made. Raises WellfedError, before anything is written, when nothing of it can be."""
+    from wellfed.apply import engine
+    from wellfed.apply.deadman import LEAST_S, MOST_S
+    from wellfed.apply.policy import Options, is_root
+    from wellfed.model.change import Applied
+
+    _check_number("confirm-within", confirm_within_s, LEAST_S, MOST_S, "s")
+    if prove and confirm_within_s is not None:
+        raise WellfedError(
+            "a proof is not to be confirmed: it puts back by itself what does not pay",
+            hint="wellfed tune apply --prove",
+        )
+    place = _journal(journal)
+    late = tuple(engine.revert_overdue(place))
+    options = Options(
+        yes=yes,
+        allow=frozenset(allow),
+        only=frozenset(only),
+        confirm=confirm_within_s is not None,
+        prove=prove,
+    )
+    plan, asked = _plan(None, intent, options, changes, ignore)
+    chosen = [one for one in plan.changes if one.chosen]
+    todo = [one for one in chosen if one.state == "change"]
+    if not is_root() and any(one.privilege == "root" for one in todo):
+        raise WellfedError(
+            "only root may change these settings; nothing is changed", hint="sudo wellfed tune apply"
+        )
+    blocked = [one for one in chosen if one.state == "read-only"]
+    if blocked and len(blocked) == len(chosen):
+        raise WellfedError(
+            f"nothing is changed: {blocked[0].reason}",
+            hint="on the host itself, outside the container: sudo wellfed tune apply",
+        )
+    result = Applied(plan=plan, late=late, confirm_within_s=confirm_within_s)
+    if prove:
+        from wellfed.apply.prove import prove as proved
+        from wellfed.bench.proof import meter
+
+        rows = {(one.change.code, one.change.kind, one.asked) for one in todo}
+        trials = [change for change in asked if (change.code, change.kind, change.target) in rows]
+        proofs = proved(
+            place,
+            trials,
+            measure=lambda change: None if change.proof is None else meter(change.proof),
+            told=progress,
+        )
+        return replace(result, proofs=proofs)
+    if not chosen:
+        return result
+    done = tuple(engine.apply(place, [one.change for one in chosen], confirm_within_s=confirm_within_s))
+    txid = next((one.txid for one in done if one.txid), "")
+    return replace(result, done=done, txid=txid, confirm_within_s=confirm_within_s if txid else None)
+
+
+def tune_status(journal: PathLike | None = None) -> "TuneStatus":
+    """What was changed and is still ours, how it reads now, and who else sets what differs. Writes nothing. Raises
+    WellfedError for a journal that can't be read."""
+    from wellfed.apply import engine
+    from wellfed.model.change import Holding, TuneStatus
+
+    place = _journal(journal)
+    left = engine.waiting(place)
+    held: dict[str, list[Done]] = {}
+    for one in engine.status(place):
+        held.setdefault(one.txid, []).append(one)
+    drifted = [one for ones in held.values() for one in ones if one.outcome in ("changed", "missing")]
+    owners = _owners(drifted)
+    found = [
+        Holding(
+            txid=name,
+            began=place.read(name)[0].ts,
+            state="held" if name not in left else "waiting" if left[name] > 0 else "overdue",
+            left_s=left.get(name),
+            changes=tuple(
+                replace(one, note=owners.get((one.kind, one.target), one.note)) for one in held.get(name, ())
+            ),
+        )
+        for name in place.names()
+        if name in held or name in left
+    ]
+    return TuneStatus(transactions=tuple(found), drift=len(drifted))
+
+
+def _owners(drifted: "Sequence[Done]") -> dict[tuple[str, str], str]:
+    """Who may have set these knobs, where it is known."""
+    from wellfed.apply.policy import owner_of
+    from wellfed.host import look, open_host
+    from wellfed.model import Change
+
+    if not drifted:
+        return {}
+    machine = look(open_host(None), _OWNERS)
+    found = {}
+    for one in drifted:
+        change = Change(code=one.code, kind=one.kind, target=one.target, new=one.new or "", restore="")
+        if (owner := owner_of(change, machine)) is not None:
+            found[one.kind, one.target] = f"it is also set by {owner}"
+    return found
+
+
+def tune_undo(
+    txid: str | None = None, *, force: bool = False, journal: PathLike | None = None
+) -> "tuple[Done, ...]":
+    """Put back what was changed, the last first: all of it, or one transaction. What somebody else has set since stays
+    as it is (`drift`) unless `force`."""
+    from wellfed.apply import engine
+
+    place = _journal(journal)
+    late = engine.revert_overdue(place)
+    return (*late, *engine.undo(place, txid, force=force))
+
+
+def tune_confirm(txid: str | None = None, *, journal: PathLike | None = None) -> tuple[str, ...]:
+    """Keep what waits to be confirmed; the transactions that did. Raises WellfedError when nothing waits or it is too late:
+    all is then as it was."""
+    from wellfed.apply import engine
+
+    place = _journal(journal)
+    kept = tuple(engine.confirm(place, txid))
+    if not kept:
+        names = place.names()
+        undone = bool(names) and any(record.type == "expired" for record in place.read(names[-1]))
+        raise WellfedError(
+            f"too late: {names[-1]} has been undone, since nobody confirmed it in time"
+            if undone
+            else "nothing waits to be confirmed",
+            hint="wellfed tune log" if undone else "wellfed tune status",
+        )
+    return kept
+
+
+def tune_log(journal: PathLike | None = None) -> "TuneLog":
+    """All that was ever written down, for an audit; what is damaged is said and does not hide the rest."""
+    from wellfed.apply.journal import is_open, seconds_left
+    from wellfed.model.change import Logged, TuneLog
+
+    place = _journal(journal)
+    boot = place.root.boot_id()
+    found: list[Logged] = []
+    for name in place.names():
+        try:
+            records = place.read(name)
+        except WellfedError as error:
+            found.append(Logged(txid=name, state="damaged", damaged=error.message))
+            continue
+        waits = seconds_left(records, boot) is not None
+        state = "waiting" if waits else "open" if is_open(records) else "undone"
+        found.append(Logged(txid=name, state=state, records=tuple(records)))  # type: ignore[arg-type]
+    return TuneLog(folder=os.fspath(place.folder), transactions=tuple(found))
+
+
+def _journal(folder: PathLike | None) -> "Journal":
+    from wellfed.apply.journal import Journal
+    from wellfed.apply.root import Root
+
+    return Journal(Root(), None if folder is None else Path(folder).absolute())
 
 
 def load(path: PathLike) -> Case:

@@ -17,7 +17,7 @@ from wellfed.apply.kinds import KINDS
 from wellfed.apply.root import Root
 from wellfed.model import Change
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.xdist_group("knobs")]
 
 VM = "/proc/sys/vm"
 HUGE = "/sys/kernel/mm/transparent_hugepage"

@@ -20,6 +20,7 @@ LINES = {
     "check": ["check", "--fail-on", "never"],
     "explain": ["explain", "CPU01"],
     "measure": ["measure", "--budget", "2"],
+    "tune": ["tune", "plan"],
     "pin": ["pin", "plan", "--mode", "exclusive"],
     "trace": ["trace", str(DEMO / "trace.json.gz"), "-o", "x.html"],
     "compare": ["compare", str(DEMO / "trace.json.gz"), str(DEMO / "trace.json.gz"), "-o", "x.html"],

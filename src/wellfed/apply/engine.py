@@ -50,11 +50,7 @@ def apply(
     with journal.locked():
         settle(journal, kinds)
         _expire(journal, kinds)
-        if waits := waiting(journal):
-            raise WellfedError(
-                f"{', '.join(waits)} waits to be confirmed",
-                hint=f"wellfed tune confirm, or: wellfed tune undo {next(iter(waits))}",
-            )
+        none_waits(journal)
         todo, done = prepared(journal, changes, kinds)
         if todo:
             with journal.create() as writer:
@@ -79,6 +75,15 @@ def waiting(journal: Journal) -> dict[str, float]:
     boot = journal.root.boot_id()
     left = {name: seconds_left(journal.read(name), boot) for name in journal.names()}
     return {name: seconds for name, seconds in left.items() if seconds is not None}
+
+
+def none_waits(journal: Journal) -> None:
+    """Raises WellfedError when a transaction waits to be confirmed: what is changed now would be undone with it."""
+    if waits := waiting(journal):
+        raise WellfedError(
+            f"{', '.join(waits)} waits to be confirmed",
+            hint=f"wellfed tune confirm, or: wellfed tune undo {next(iter(waits))}",
+        )
 
 
 def confirm(journal: Journal, txid: str | None = None, kinds: Kinds = KINDS) -> list[str]:

@@ -10,7 +10,16 @@ from collections.abc import Callable, Sequence
 from statistics import median
 
 from wellfed.apply import failpoint
-from wellfed.apply.engine import Kinds, cuts_network, prepared, put_back, reading, settle, write_one
+from wellfed.apply.engine import (
+    Kinds,
+    cuts_network,
+    none_waits,
+    prepared,
+    put_back,
+    reading,
+    settle,
+    write_one,
+)
 from wellfed.apply.journal import Journal, ops_of
 from wellfed.apply.kinds import KINDS
 from wellfed.model import Change, WellfedError
@@ -51,6 +60,7 @@ def prove(
     found: list[Proof] = []
     with journal.locked():
         settle(journal, kinds)
+        none_waits(journal)
         for change in changes:
             meter = measure(change)
             if meter is None or (why := _unfit(change, kinds)) is not None:

@@ -7,7 +7,7 @@ from typing import Any
 from wellfed.check.evaluate import identity
 from wellfed.check.expression import Scope, Unknown, evaluate, judge
 from wellfed.check.manual import ChangeRow, Manual
-from wellfed.check.table import terms
+from wellfed.check.table import tables, terms
 from wellfed.model import Change, Machine, Verdict
 
 KINDS = (
@@ -25,8 +25,9 @@ KINDS = (
     "nvml",
     "dropin",
     "hold",
+    "mount",
 )
-"""Kinds that a `change` row may name. What each makes of a target is said in the apply room."""
+"""Kinds that a `change` row may name: those of the apply room, which says what each makes of a target."""
 
 INSTRUCTION = "instruction"
 """Kind of a change that people make by hand: `new` is then what they are told."""
@@ -91,6 +92,7 @@ def exact(value: Any) -> str:
 
 
 def _change(page: Manual, row: ChangeRow, verdict: Verdict, target: str, new: str) -> Change:
+    check = tables().get(page.code)
     return Change(
         code=page.code,
         kind=row.kind,
@@ -101,6 +103,7 @@ def _change(page: Manual, row: ChangeRow, verdict: Verdict, target: str, new: st
         risk=row.risk or page.risk,
         evidence=page.trust,
         why=verdict.message,
+        proof=check.entry.proof if check is not None else None,
     )
 
 

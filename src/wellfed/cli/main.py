@@ -20,6 +20,7 @@ VERBS: dict[str, str] = {
     "check": "Judge the machine: pass, finding, or not judged and why.",
     "explain": "The manual page of a check, with this machine's evidence.",
     "measure": "The real ceilings of this machine: memory, latency, storage.",
+    "tune": "Change settings so that they can be undone; plan, apply, status, undo.",
     "pin": "Put processes, their memory and NICs in the right place.",
     "trace": "Why the GPUs were idle, and what each cure is worth.",
     "compare": "Two traces or cases: what changed, predicted against achieved.",
@@ -37,9 +38,10 @@ PAGE = f"""Usage: wellfed [OPTIONS] VERB [ARGS]...
 
   Finds what starves a GPU, and says what each cure is worth.
 
-  Read-only: no verb changes the machine or sends anything over a network; the
-  only files left behind are the ones you name, the report of `doctor`, and the
-  columns of large traces in your cache folder (WELLFED_CACHE=0: none).
+  Read-only, except `tune apply`, `undo` and `confirm`, which keep a journal of
+  every change. Nothing is sent over a network. The only other files left behind
+  are the ones you name, the report of `doctor`, and the columns of large traces
+  in your cache folder (WELLFED_CACHE=0: none).
 
 Options:
   --version   Show the version and exit.

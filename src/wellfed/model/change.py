@@ -4,6 +4,7 @@ room's business."""
 from typing import Literal
 
 from wellfed.model.base import Value
+from wellfed.model.proof import Proof
 
 Risk = Literal["safe", "restart", "reboot", "unsafe"]
 """safe: live and undone at once. restart: the job or a service must restart. reboot: takes a reboot or
@@ -98,28 +99,47 @@ class Op(Value, frozen=True, kw_only=True):
     note: str | None = None
 
 
-StepState = Literal["ready", "done", "needs-yes", "needs-allow", "instruction", "impossible"]
+Consent = Literal["auto", "yes", "named", "instruction"]
+"""Who has to agree. auto: live, safe, and its effect is more than a memory. yes: something restarts, or it outlives the
+boot. named: it can cost work, isolation or the connection, or nobody has seen that it helps. instruction: by hand."""
+
+PlanState = Literal["change", "already", "missing", "read-only", "refused", "unseen"]
+"""missing: there is no such knob here. refused: the kernel or the device takes no such value. unseen: the machine is a
+recorded one, or only root may read the knob."""
 
 
-class Step(Value, frozen=True, kw_only=True):
-    """One line of a plan: a change, whether it would be made, and why not. `write` and `undo` are shell lines that
-    do the same by hand, `privilege` is what they need."""
+class Planned(Value, frozen=True, kw_only=True):
+    """One knob of a plan: `change.target` is this very knob, `asked` how the check or the user named it, which may
+    stand for several. `chosen`: `tune apply` with the same options makes it; if not, `flag` is what is to be added.
+    `write` and `undo` are shell lines that do the same by hand."""
 
     change: Change
-    state: StepState
+    asked: str
+    state: PlanState
+    consent: Consent
+    chosen: bool = False
+    flag: str | None = None
     reason: str | None = None
     write: str | None = None
     undo: str | None = None
-    privilege: str | None = None
+    privilege: str = "root"
+
+
+class Skipped(Value, frozen=True, kw_only=True):
+    code: str
+    reason: str
 
 
 class Plan(Value, frozen=True, kw_only=True):
-    """What `tune apply` would do. `notes` hold for the whole machine."""
+    """What `tune apply` would do. `instructions` are for people; `skipped` are findings of which nothing came;
+    `notes` hold for the whole machine."""
 
     made_by: str = ""
     origin: str = ""
     intent: str = ""
-    steps: tuple[Step, ...] = ()
+    changes: tuple[Planned, ...] = ()
+    instructions: tuple[Change, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -138,3 +158,51 @@ class Done(Value, frozen=True, kw_only=True):
     new: str | None = None
     now: str | None = None
     note: str | None = None
+
+
+class Applied(Value, frozen=True, kw_only=True):
+    """What `tune apply` did: `done` of each knob that was chosen, and the plan with all that was not. `late` was undone
+    first, since nobody had confirmed it. All is undone again after `confirm_within_s` unless confirmed."""
+
+    plan: Plan
+    txid: str = ""
+    done: tuple[Done, ...] = ()
+    proofs: tuple[Proof, ...] | None = None
+    late: tuple[Done, ...] = ()
+    confirm_within_s: float | None = None
+
+
+HoldingState = Literal["held", "waiting", "overdue"]
+"""waiting: for its confirmation. overdue: nobody confirmed it; the next `tune` that writes undoes it first."""
+
+
+class Holding(Value, frozen=True, kw_only=True):
+    """A transaction of which something is still in force, or should be. Of a knob that several have set only the last
+    counts."""
+
+    txid: str
+    began: str
+    state: HoldingState
+    left_s: float | None = None
+    changes: tuple[Done, ...] = ()
+
+
+class TuneStatus(Value, frozen=True, kw_only=True):
+    """`drift` knobs read something else than what was set, or are gone. What ended with a reboot is none."""
+
+    transactions: tuple[Holding, ...] = ()
+    drift: int = 0
+
+
+class Logged(Value, frozen=True, kw_only=True):
+    """A transaction as it was written down. `damaged` says why it can't be read, and then there are no records."""
+
+    txid: str
+    state: Literal["open", "waiting", "undone", "damaged"]
+    records: tuple[Record, ...] = ()
+    damaged: str | None = None
+
+
+class TuneLog(Value, frozen=True, kw_only=True):
+    folder: str
+    transactions: tuple[Logged, ...] = ()
