@@ -90,13 +90,7 @@ def snapshot(*devices: dict[str, Any]) -> dict[str, Any]:
 def test_every_field_has_a_question() -> None:
     assert {query for query, _ in NVML_FIELDS.values()} <= set(QUERIES)
     told_elsewhere = {"index", "vendor", "catalog", "driver", "mig_capable", "runtime_d3", "event_reason_us"}
-    told_elsewhere |= {
-        "compute_partition",
-        "memory_partition",
-        "fabric_clique",
-        "fabric_health",
-        "nvlink_gbps",
-    }
+    told_elsewhere |= {"compute_partition", "memory_partition"}
     assert set(NVML_FIELDS) | told_elsewhere == set(Gpu.__struct_fields__)
 
 

@@ -140,7 +140,7 @@ def test_without_gpu_lspci_is_not_run() -> None:
     files = {path: value for path, value in tree().items() if "19:00.0" not in path}
     host = host_of(files)
     host.run = None  # type: ignore[method-assign, assignment]
-    assert [fact.key for fact in read_pci(host)] == ["pci"]
+    assert [fact.key for fact in read_pci(host)] == ["kernel.aspm_policy", "pci"]
 
 
 def test_a_tree_without_links() -> None:
@@ -229,3 +229,87 @@ def test_ids() -> None:
     assert pci_id(0x233510DE) == "10de:2335"
     with pytest.raises(ValueError, match="no PCI id"):
         pci_id(1 << 32)
+
+
+REGISTERS = """0000:19:00.0 Processing accelerators [1200]: Advanced Micro Devices, Inc. [AMD/ATI] Device [1002:74a1]
+\tCapabilities: [64] Express (v2) Endpoint, MSI 00
+\t\tDevCap:\tMaxPayload 512 bytes, PhantFunc 0, Latency L0s <4us, L1 unlimited
+\t\t\tExtTag+ AttnBtn- AttnInd- PwrInd- RBE+ FLReset+
+\t\tDevCtl:\tCorrErr+ NonFatalErr+ FatalErr+ UnsupReq-
+\t\t\tRlxdOrd+ ExtTag- PhantFunc- AuxPwr- NoSnoop+
+\t\t\tMaxPayload 256 bytes, MaxReadReq 512 bytes
+\t\tDevSta:\tCorrErr- NonFatalErr- FatalErr- UnsupReq- AuxPwr- TransPend-
+\t\tLnkCap:\tPort #0, Speed 32GT/s, Width x16, ASPM L0s L1, Exit Latency L0s <64ns
+\t\tLnkCtl:\tASPM L0s L1 Enabled; RCB 64 bytes, Disabled- CommClk+
+\t\tDevCap2: Completion Timeout: Range ABCD, TimeoutDis+ NROPrPrP- LTR-
+\t\t\t 10BitTagComp+ 10BitTagReq+ OBFF Not Supported, ExtFmt+ EETLPPrefix+
+\t\tDevCtl2: Completion Timeout: 50us to 50ms, TimeoutDis-
+\t\t\t AtomicOpsCtl: ReqEn+
+\t\t\t 10BitTagReq- OBFF Disabled, EETLPPrefixBlk-
+\tCapabilities: [2a0 v1] Address Translation Service (ATS)
+\t\tATSCap:\tInvalidate Queue Depth: 00
+\t\tATSCtl:\tEnable+, Smallest Translation Unit: 00
+"""
+
+
+def test_control_registers() -> None:
+    (gpu,) = look({}, REGISTERS).pci
+    assert (gpu.max_payload, gpu.max_payload_capable, gpu.max_read_request) == (256, 512, 512)
+    assert (gpu.relaxed_ordering, gpu.extended_tags, gpu.ten_bit_tags) == (True, False, False)
+    assert (gpu.ats_enabled, gpu.aspm) == (True, "L0s L1")
+
+
+def test_what_a_device_cannot_do_is_not_off() -> None:
+    text = REGISTERS.replace("ExtTag+ AttnBtn", "ExtTag- AttnBtn").replace("10BitTagReq+", "10BitTagReq-")
+    (gpu,) = look({}, text).pci
+    assert (gpu.extended_tags, gpu.ten_bit_tags) == (None, None)
+    (quiet,) = look({}, REGISTERS.replace("ASPM L0s L1 Enabled", "ASPM Disabled")).pci
+    assert quiet.aspm == "disabled"
+
+
+def test_registers_that_are_not_shown_have_a_reason() -> None:
+    hidden = (
+        "0000:1a:00.0 Infiniband controller [0207]: Mellanox [15b3:1021]\n\tCapabilities: <access denied>\n"
+    )
+    files = {path: value for path, value in tree().items() if "physfn" not in path}
+    for text, status in (
+        (hidden, "denied"),
+        (None, "missing"),
+        (hidden.replace("access denied", ""), "unsupported"),
+    ):
+        found = look(files, text)
+        index = [device.address for device in found.pci].index("0000:1a:00.0")
+        for field in (
+            "max_payload",
+            "max_read_request",
+            "relaxed_ordering",
+            "extended_tags",
+            "aspm",
+            "ats_enabled",
+        ):
+            assert found.facts[f"pci[{index}].{field}"].status == status
+
+
+WINDOW = "0x00000000{:08x} 0x00000000{:08x} 0x{:016x}"
+
+
+@pytest.mark.parametrize(
+    ("windows", "unplaced"),
+    [
+        ([(0x1000, 0x1FFF, 0x40200)], 0),
+        ([(0x1000, 0x1FFF, 0x40200), (0, 0xFFFFFF, 0x14220C)], 1),
+        ([(0x1000, 0x1FFF, 0x20040200), (0, 0xFFFFFF, 0x2014220C)], 2),
+        ([(0x1000, 0x1FFF, 0x40200), (0, 0x7F, 0x20040101)], 0),
+        ([], 0),
+    ],
+    ids=["placed", "at nowhere", "unset", "ports may be", "no windows"],
+)
+def test_windows_without_an_address(windows: list[tuple[int, int, int]], unplaced: int) -> None:
+    lines = [WINDOW.format(*window) for window in [*windows, *[(0, 0, 0)] * 13][:13]]
+    gpu = by_address(look(tree(**{"GPU/resource": "\n".join(lines)})))["0000:19:00.0"]
+    assert gpu.bars_unplaced == unplaced
+
+
+@pytest.mark.parametrize("text", ["", "x", "0x0 0x0", "\n" * 9, "0x" + "0" * 99])
+def test_odd_windows_are_unknown(text: str) -> None:
+    assert by_address(look(tree(**{"GPU/resource": text})))["0000:19:00.0"].bars_unplaced is None

@@ -55,6 +55,10 @@ def owned_server() -> dict[str, Any]:
         f"/sys/class/net/{OWNER}0": Link(f"../../devices/virtual/net/{OWNER}0"),
         f"/sys/devices/virtual/net/{OWNER}0/mtu": "1500\n",
         "/sys/devices/system/cpu/cpu0/topology/ppin": "0x1234567890abcdef\n",
+        f"/etc/sysctl.d/90-{OWNER}.conf": f"# {OWNER}\nvm.swappiness = 10\nkernel.domainname = {OWNER}\nnet.ipv4.conf.{OWNER}0.rp_filter = 1\n",
+        "/etc/tuned/active_profile": f"{OWNER}-profile\n",
+        f"/etc/tuned/{OWNER}-profile/tuned.conf": f"[main]\nsummary={OWNER}\ninclude={OWNER}-base\n[sysctl]\nvm.dirty_ratio=5\n[script]\nscript={OWNER}.sh\n",
+        "/var/lib/kubelet/config.yaml": f"cpuManagerPolicy: static\nclusterDomain: {OWNER}.local\nclusterDNS:\n- 10.9.8.7\n",
         f"{site}/torch/version.py": "__version__ = '2.11.0+cu130'\ncuda = '13.0'\n",
         f"{site}/torch-2.11.0.dist-info/RECORD": "",
         f"{site}/{OWNER}_lib-1.0.dist-info/RECORD": "",
@@ -137,6 +141,8 @@ def test_the_machine_is_the_same_up_to_names(tar: Path, plain: Machine) -> None:
     for room in ("cpu", "numa", "memory", "container", "limits", "disks", "pci"):
         assert getattr(again, room) == getattr(plain, room), room
     assert again.kernel.sysctls.keys() == plain.kernel.sysctls.keys()
+    assert [said.split(" @ ")[0] for said in again.kernel.sysctl_files.values()] == ["5", "10"]
+    assert again.software.kubelet == plain.software.kubelet
     assert [mount.size_bytes for mount in again.mounts] == [mount.size_bytes for mount in plain.mounts]
     assert [(m.fs, m.options) for m in again.mounts][1:3] == [
         ("xfs", ("rw", "noatime")),

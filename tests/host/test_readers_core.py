@@ -407,3 +407,17 @@ def test_capabilities_are_named_by_their_bit(bits: set[int]) -> None:
     assert (CAPABILITIES[23], CAPABILITIES[14], CAPABILITIES[21], CAPABILITIES[38]) == (
         "SYS_NICE", "IPC_LOCK", "SYS_ADMIN", "PERFMON",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("files", "can"),
+    [
+        ({"/dev/infiniband/uverbs0": "", "/dev/null": ""}, True),
+        ({"/dev/infiniband/rdma_cm": "", "/dev/null": ""}, False),
+        ({"/dev/null": ""}, False),
+        ({"/proc/stat": ""}, None),
+    ],
+)
+def test_whether_rdma_can_be_opened(files: dict[str, str], can: bool | None) -> None:
+    container = look(host_of(files)).container
+    assert container.device_infiniband is can

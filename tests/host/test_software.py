@@ -251,3 +251,25 @@ def test_this_python_without_importing_anything_heavy() -> None:
 def test_this_machine() -> None:
     software = assemble(read_software(LiveHost())).software
     assert software.python == ".".join(map(str, sys.version_info[:3]))
+
+
+@pytest.mark.parametrize(
+    ("text", "cpu", "topology"),
+    [
+        ("kind: KubeletConfiguration\ncpuManagerPolicy: static\ntopologyManagerPolicy: single-numa-node\n", "static", "single-numa-node"),
+        ("cpuManagerPolicy: \"static\" # chosen\n", "static", "None"),
+        ("kind: KubeletConfiguration\n", "None", "None"),
+        ("other:\n  cpuManagerPolicy: static\n# topologyManagerPolicy: restricted\n", "None", "None"),
+    ],
+)  # fmt: skip
+def test_policies_of_the_kubelet(text: str, cpu: str, topology: str) -> None:
+    kubelet = look({"/var/lib/kubelet/config.yaml": text}).software.kubelet
+    assert kubelet == {
+        "cpuManagerPolicy": cpu,
+        "topologyManagerPolicy": topology,
+        "memoryManagerPolicy": "None",
+    }
+
+
+def test_without_a_kubelet_nothing_is_said_of_it() -> None:
+    assert look({}).gaps["software.kubelet"].startswith("missing")

@@ -282,3 +282,54 @@ def test_rocm_smi_topology() -> None:
 )
 def test_amd_documents_without_links(text: str) -> None:
     assert amd_links(text) == []
+
+
+P2P = " \tGPU0\tGPU1\tGPU2\n GPU0\tX\tOK\tCNS\n GPU1\tOK\tX\tU\n GPU2\tGNS\tU\tX\n\nLegend:\n\n  X = Self\n  OK = Status Ok\n"
+
+
+def peers(nvml: dict[str, Any] | None = None, **commands: str) -> Machine:
+    named = {name.replace("_", "-"): text for name, text in commands.items()}
+    return assemble(read_topology(host_of({}, commands=named, nvml=nvml)))
+
+
+MATRIX = "\tGPU0\tGPU1\tGPU2\nGPU0\t X \tNV4\tSYS\nGPU1\tNV4\t X \tSYS\nGPU2\tSYS\tSYS\t X \n"
+
+
+def test_who_may_read_whose_memory() -> None:
+    """Each pair once; of two answers the one that is not OK counts, and unknown is no answer."""
+    found = peers(nvidia_smi_topo=MATRIX, nvidia_smi_p2p=P2P)
+    assert found.p2p == (Link(a="gpu0", b="gpu1", kind="OK"), Link(a="gpu0", b="gpu2", kind="CNS"))
+
+
+def test_nvml_says_it_without_another_process() -> None:
+    def states(*said: str) -> dict[str, Any]:
+        return {str(other): {"read": state, "nvlink": "ok"} for other, state in enumerate(said) if state}
+
+    devices = [
+        {"p2p": states("", "ok", "gpu not supported")},
+        {"p2p": states("ok", "", "ok")},
+        {"p2p": states("ok", "topology not supported", "")},
+    ]
+    found = peers({"status": "ok", "detail": None, "system": {}, "devices": devices})
+    assert [(link.a, link.b, link.kind) for link in found.p2p] == [
+        ("gpu0", "gpu1", "OK"),
+        ("gpu0", "gpu2", "GNS"),
+        ("gpu1", "gpu2", "TNS"),
+    ]
+    assert found.facts["p2p"].source == "NVML"
+
+
+@pytest.mark.parametrize(
+    "devices",
+    [[], None, "x", [None], [{"p2p": None}], [{"p2p": {"1": None}}], [{"p2p": {"x": {"read": "ok"}}}],
+     [{"p2p": {"0": {"read": "ok"}}}], [{"p2p": {"1": {"read": {"error": "NotSupported"}}}}]],
+)  # fmt: skip
+def test_what_nvml_cannot_say_is_asked_elsewhere(devices: Any) -> None:
+    odd = {"status": "ok", "detail": None, "system": {}, "devices": devices}
+    assert [link.kind for link in peers(odd, nvidia_smi_topo=MATRIX, nvidia_smi_p2p=P2P).p2p] == ["OK", "CNS"]
+    assert peers(odd).gaps["p2p"].startswith("missing")
+
+
+def test_one_gpu_has_no_peer() -> None:
+    found = peers(nvidia_smi_topo="\tGPU0\tCPU Affinity\nGPU0\t X \t0-3\n")
+    assert found.p2p == () and found.gaps["p2p"].startswith("unsupported")

@@ -44,6 +44,7 @@ def read_container(host: Host) -> list[Fact]:
         *_memory(host, groups),
         *_pids(host, groups),
         _rdma(host, groups),
+        _verbs(host),
         *_shm(host),
         *_rights(host),
     ]
@@ -298,6 +299,17 @@ def _rdma(host: Host, groups: dict[str, Group]) -> Fact:
     return known(key, limits, seen[0].source, seen[0].text)
 
 
+def _verbs(host: Host) -> Fact:
+    """Whether RDMA devices can be opened here. Where no device at all is listed nobody looked."""
+    key, folder = "container.device_infiniband", "/dev/infiniband"
+    names = host.listdir(folder)
+    if any(name.startswith("uverbs") for name in names):
+        return known(key, True, folder, " ".join(names))
+    if not host.listdir("/dev"):
+        return gap(key, folder, detail="no device files are listed")
+    return known(key, False, folder, detail="no `uverbs` device")
+
+
 def _shm(host: Host) -> list[Fact]:
     reading = host.probe("shm")
     return [
@@ -317,6 +329,7 @@ def _rights(host: Host) -> list[Fact]:
         fact("container.seccomp", status, _status_number("Seccomp"), line="Seccomp"),
         fact("container.proc_sys_writable", writable, json_field("/proc/sys")),
         fact("container.sys_writable", writable, json_field("/sys")),
+        fact("container.net_sys_writable", writable, json_field("/proc/sys/net")),
         fact("container.user_namespace", host.probe("user_namespace"), _answer),
         fact("container.numa_calls", host.probe("numa_calls"), _answer),
     ]

@@ -52,6 +52,7 @@ _TOLD = (
     "max_read_request",
     "relaxed_ordering",
     "extended_tags",
+    "ten_bit_tags",
     "ats_enabled",
     "aspm",
 )
@@ -59,6 +60,12 @@ _TOLD = (
 _LSPCI_ASPM = re.compile(r"ASPM (Disabled|L0s L1|L0s|L1)(?: Enabled)?;")
 _LSPCI_SIZES = re.compile(r"MaxPayload (\d{2,4}) bytes, MaxReadReq (\d{2,4}) bytes")
 _LSPCI_FLAGS = re.compile(r"RlxdOrd([+-]) ExtTag([+-])")
+_LSPCI_CAN_TAG = re.compile(r"ExtTag([+-]) ")
+_LSPCI_TEN_BIT = re.compile(r"10BitTagReq([+-])")
+_LSPCI_PARTS = ("DevCap", "DevCtl", "DevCap2", "DevCtl2")
+_UNSET = 0x20000000
+_MEMORY = 0x200
+"""Bits of a window in sysfs `resource`: it has no address, it is memory (`include/linux/ioport.h`)."""
 _REDIRECTS = ("ReqRedir+", "CmpltRedir+", "UpstreamFwd+")
 """ACS controls that send peer-to-peer traffic up to the root complex."""
 
@@ -83,7 +90,7 @@ def pci_id(number: int) -> str:
 
 
 def read_pci(host: Host) -> list[Fact]:
-    """The fact `pci`, a gap for each bridge whose ACS could not be read, and the policy for sleeping links."""
+    """The fact `pci`, a gap for each device that was not seen whole, and the policy for sleeping links."""
     policy = fact("kernel.aspm_policy", host.read("/sys/module/pcie_aspm/parameters/policy"), bracketed)
     return [policy, *_devices(host)]
 
@@ -101,13 +108,56 @@ def _devices(host: Host) -> list[Fact]:
     for index, device in enumerate(devices):
         told = listed.get(device["address"], {})
         device.update((field, told.get(field)) for field in _TOLD)
-        if device["acs_redirect"] is None and _is_bridge(device):
-            gaps.append(_acs_gap(f"pci[{index}].acs_redirect", reading, told))
-        if device["max_payload"] is None and not device["is_virtual"] and not _is_bridge(device):
-            gaps.append(
-                _acs_gap(f"pci[{index}].max_payload", reading, told, "no PCI Express capability is listed")
-            )
+        if _is_bridge(device):
+            if device["acs_redirect"] is None:
+                gaps.append(
+                    _told_gap(f"pci[{index}].acs_redirect", reading, told, "no ACS capability is listed")
+                )
+        elif not device["is_virtual"]:
+            gaps += [
+                _told_gap(f"pci[{index}].{field}", reading, told, "it has no such capability")
+                for field in _asked(device)
+                if device[field] is None
+            ]
+        if is_gpu(device):
+            windows = host.read(f"{PCI_DEVICES}/{device['address']}/resource")
+            device["bars_unplaced"] = _unplaced(windows.text)
+            if windows.text is None:
+                key = f"pci[{index}].bars_unplaced"
+                gaps.append(gap(key, windows.source, windows.status, windows.detail))
     return [known("pci", devices, PCI_DEVICES, _summary(devices)), *gaps]
+
+
+def _asked(device: dict[str, Any]) -> tuple[str, ...]:
+    """What of the control registers matters on this device."""
+    klass = device["class_code"] or ""
+    if is_gpu(device):
+        return (
+            "max_payload",
+            "extended_tags",
+            "aspm",
+            *(("ten_bit_tags",) if device["vendor"] == AMD else ()),
+        )
+    if klass.startswith(_NIC_CLASS):
+        return ("max_payload", "max_read_request", "relaxed_ordering", "extended_tags", "aspm", "ats_enabled")
+    return ()
+
+
+def _unplaced(text: str | None) -> int | None:
+    """Memory windows without an address, of the first six lines `start end flags`: those of the device itself. None when
+    they say nothing. A window for ports may be left out without harm."""
+    if text is None:
+        return None
+    found = [
+        re.fullmatch(r"0x([0-9a-f]{1,16}) 0x([0-9a-f]{1,16}) 0x([0-9a-f]{1,16})", line.strip())
+        for line in text.splitlines()[:6]
+    ]
+    windows = [(int(line[1], 16), int(line[2], 16), int(line[3], 16)) for line in found if line]
+    if len(windows) < 6:
+        return None
+    return sum(
+        bool(flags & _MEMORY) and (bool(flags & _UNSET) or start == 0 < end) for start, end, flags in windows
+    )
 
 
 def gpus_on_bus(host: Host) -> tuple[str, list[tuple[str, str, str | None]]]:
@@ -205,9 +255,7 @@ def _aer(reading: Reading, total: str) -> int | None:
     return None
 
 
-def _acs_gap(
-    key: str, reading: Reading, told: dict[str, Any], otherwise: str = "no ACS capability is listed"
-) -> Fact:
+def _told_gap(key: str, reading: Reading, told: dict[str, Any], otherwise: str) -> Fact:
     if reading.status != "ok":
         return gap(key, reading.source, reading.status, reading.detail)
     if told.get("denied"):
@@ -241,7 +289,11 @@ def _from_lspci(reading: Reading) -> list[Fact]:
             chosen.update(_lspci_path(address, buses))
     devices = [
         {"address": address, "parent": buses.get(address[:-5]), "local_cpus": None}
-        | {field: value for field, value in listed[address].items() if field not in ("secondary", "denied")}
+        | {
+            field: value
+            for field, value in listed[address].items()
+            if field not in ("secondary", "denied", "part", "can")
+        }
         for address in sorted(chosen)
         if address in listed
     ]
@@ -307,22 +359,22 @@ def _lspci_device(head: re.Match[str]) -> dict[str, Any]:
         **dict.fromkeys(_TOLD),
         "secondary": None,
         "denied": False,
+        "part": "",
+        "can": set(),
     }
 
 
 def _lspci_line(device: dict[str, Any], address: str, line: str) -> None:
     label, _, rest = line.partition(":")
+    if label in _LSPCI_PARTS:
+        device["part"] = label
+    if device["part"]:
+        _lspci_control(device, line, device["part"])
     link = _LSPCI_LINK.search(rest) if label in ("LnkSta", "LnkCap") else None
     if link:
         tail = "" if label == "LnkSta" else "_max"
         device[f"speed{tail}_gts"] = float(link.group(1).strip(".") or 0) or None
         device[f"width{tail}"] = _lanes(int(link.group(2)))
-    elif label == "DevCap" and (most := re.search(r"MaxPayload (\d{2,4}) bytes", rest)):
-        device["max_payload_capable"] = int(most[1])
-    elif sizes := _LSPCI_SIZES.match(line):
-        device["max_payload"], device["max_read_request"] = int(sizes[1]), int(sizes[2])
-    elif flags := _LSPCI_FLAGS.match(line):
-        device["relaxed_ordering"], device["extended_tags"] = flags[1] == "+", flags[2] == "+"
     elif label == "LnkCtl" and (aspm := _LSPCI_ASPM.search(rest)):
         device["aspm"] = "disabled" if aspm[1] == "Disabled" else aspm[1]
     elif label == "ATSCtl":
@@ -339,3 +391,25 @@ def _lspci_line(device: dict[str, Any], address: str, line: str) -> None:
         device["secondary"] = f"{address.split(':')[0]}:{bus.group(1)}" if bus else None
     elif label == "Capabilities" and "access denied" in rest:
         device["denied"] = True
+
+
+def _lspci_control(device: dict[str, Any], line: str, part: str) -> None:
+    """The control registers: `DevCap` and `DevCap2` say what the device can, `DevCtl` and `DevCtl2` what is on. What it
+    cannot is not off, but None."""
+    if part == "DevCap":
+        if most := re.search(r"MaxPayload (\d{2,4}) bytes", line):
+            device["max_payload_capable"] = int(most[1])
+        elif (tags := _LSPCI_CAN_TAG.match(line)) and tags[1] == "+":
+            device["can"].add("extended_tags")
+    elif part == "DevCtl":
+        if sizes := _LSPCI_SIZES.match(line):
+            device["max_payload"], device["max_read_request"] = int(sizes[1]), int(sizes[2])
+        elif flags := _LSPCI_FLAGS.match(line):
+            device["relaxed_ordering"] = flags[1] == "+"
+            if "extended_tags" in device["can"]:
+                device["extended_tags"] = flags[2] == "+"
+    elif ten_bit := _LSPCI_TEN_BIT.search(line):
+        if part == "DevCap2" and ten_bit[1] == "+":
+            device["can"].add("ten_bit_tags")
+        elif part == "DevCtl2" and "ten_bit_tags" in device["can"]:
+            device["ten_bit_tags"] = ten_bit[1] == "+"

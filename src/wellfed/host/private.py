@@ -178,6 +178,25 @@ def _kernel_config(redactor: Redactor, text: str) -> str:
     return "\n".join(re.findall(r"^CONFIG_\w+=(?:[ymn]|-?\d+|0x[0-9a-f]+)$", text, re.MULTILINE))
 
 
+def _profile_name(redactor: Redactor, name: str) -> str:
+    """The name of a profile of tuned, as in the path of its folder."""
+    return redactor.path(f"/etc/tuned/{name}", addresses=False).rpartition("/")[2]
+
+
+def _active_profiles(redactor: Redactor, text: str) -> str:
+    return " ".join(_profile_name(redactor, name) for name in text.split() if "/" not in name)
+
+
+def _profile(redactor: Redactor, text: str) -> str:
+    """What is left of `tuned.conf`: knobs, and other profiles that it includes."""
+
+    def included(match: re.Match[str]) -> str:
+        names = (name.strip() for name in match[2].split(","))
+        return match[1] + ",".join(_profile_name(redactor, name) for name in names if "/" not in name)
+
+    return re.sub(r"^(\s*include\s*=)(.*)$", included, redactor.text(text), flags=re.MULTILINE)
+
+
 _CONTENT: tuple[tuple[re.Pattern[str], Callable[[Redactor, str], str]], ...] = (
     (re.compile(r"/proc/(?:\w+/)?mounts|/etc/mtab"), _mounts),
     (re.compile(r"/proc/\w+/mountinfo"), _mountinfo),
@@ -188,6 +207,8 @@ _CONTENT: tuple[tuple[re.Pattern[str], Callable[[Redactor, str], str]], ...] = (
     (re.compile(r"/proc/self/status"), _status),
     (re.compile(r"/proc/modules"), _modules),
     (re.compile(r"/boot/config-.*"), _kernel_config),
+    (re.compile(r"/(?:etc|var/lib)/tuned/active_profile"), _active_profiles),
+    (re.compile(r".*/tuned/.*/tuned\.conf"), _profile),
 )
 
 

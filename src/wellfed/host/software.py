@@ -35,6 +35,7 @@ def read_software(host: Host) -> list[Fact]:
         _imex_channels(host),
         _device_nodes(host),
         _cdi_driver(host),
+        _kubelet(host),
         fact("kernel.enabled_services", host.run("systemctl-services"), _enabled, line="=enabled"),
         known("diagnostics", [], "none was handed over"),
     ]
@@ -277,6 +278,21 @@ def _cdi_driver(host: Host) -> Fact:
     if not found:
         return gap(key, _CDI_FOLDERS[0], "missing", "no CDI specification names a driver")
     return known(key, max(found, key=lambda text: [int(part) for part in text.split(".")]), _CDI_FOLDERS[0])
+
+
+KUBELET = "/var/lib/kubelet/config.yaml"
+_ALIGNS = ("cpuManagerPolicy", "topologyManagerPolicy", "memoryManagerPolicy")
+
+
+def _kubelet(host: Host) -> Fact:
+    """Policies of the kubelet's configuration file, `None` where it names none: that is their default. What stands
+    deeper in the file belongs to something else."""
+
+    def parse(text: str) -> dict[str, str]:
+        said = re.findall(r"^[\"']?(\w{1,40})[\"']?[ \t]*:[ \t]*[\"']?([\w-]{1,40})", text, re.MULTILINE)
+        return dict.fromkeys(_ALIGNS, "None") | {key: value for key, value in said if key in _ALIGNS}
+
+    return fact("software.kubelet", host.read(KUBELET), parse, line="ManagerPolicy")
 
 
 def _enabled(text: str) -> tuple[str, ...]:

@@ -16,6 +16,8 @@ from wellfed.host.environment import watched
 from wellfed.host.libraries import is_watched_entry
 from wellfed.host.parse import kernel_arguments
 from wellfed.host.recorded import saved_as
+from wellfed.host.software import KUBELET
+from wellfed.host.sysctl_files import lines, sections
 from wellfed.model.places import DAEMONS
 
 MAX_EXTRA_FILES = 30_000
@@ -116,7 +118,7 @@ class RecordingHost:
         if reading.text is None:
             self.readings[real] = reading
         elif len(reading.text) >= len(self.files.get(real, "")):
-            self.files[real] = kernel_arguments(reading.text) if real == "/proc/cmdline" else reading.text
+            self.files[real] = _kept(real, reading.text)
         return reading
 
     def _wanted(self, real: str, reading: Reading) -> bool:
@@ -199,6 +201,33 @@ class RecordingHost:
     def probe(self, name: str) -> Reading:
         self.probes[name] = self.inner.probe(name)
         return self.probes[name]
+
+
+def _watched_lines(text: str) -> str:
+    return "\n".join(line for line in text.splitlines() if any(lines(line)))
+
+
+def _profile(text: str) -> str:
+    """Of a profile what it includes and the knobs that it sets; of other parts not even what they are called."""
+    parts = {name: part for name, part in sections(text).items() if name in ("main", "sysctl")}
+    included = "\n".join(re.findall(r"^\s*include\s*=.+$", parts.get("main", ""), re.MULTILINE))
+    return f"[main]\n{included}\n[sysctl]\n{_watched_lines(parts.get('sysctl', ''))}\n"
+
+
+_KEPT: tuple[tuple[re.Pattern[str], Callable[[str], str]], ...] = (
+    (re.compile(r"/proc/cmdline"), kernel_arguments),
+    (re.compile(r"/(?:etc|run|(?:usr/)?(?:local/)?lib)/sysctl\.(?:d/.*|conf)"), _watched_lines),
+    (re.compile(r"/(?:etc|usr/lib)/tuned/.*/tuned\.conf"), _profile),
+    (
+        re.compile(re.escape(KUBELET)),
+        lambda text: "\n".join(re.findall(r"^\w+ManagerPolicy\b.*$", text, re.MULTILINE)),
+    ),
+)
+"""Files of which only what readers go by is kept: the rest is a site's own."""
+
+
+def _kept(path: str, text: str) -> str:
+    return next((kept(text) for form, kept in _KEPT if form.fullmatch(path)), text)
 
 
 def read_extra(tape: RecordingHost) -> None:

@@ -21,7 +21,16 @@ _CPUS = re.compile(r"^\d+(-\d+)?(,\d+(-\d+)?)*$")
 _GPU_LINE = re.compile(r"^\s*GPU (\d+):")
 _LINK_LINE = re.compile(r"^\s*Link (\d+):\s*(?:([\d.]+)\s*GB/s|(\S.*))")
 _PAIR = re.compile(r"Link type between DRM devices (\d+) and (\d+)")
-_PEER_KINDS = ("OK", "CNS", "GNS", "TNS", "NS", "DR", "U")
+_NVML_KINDS = {
+    "ok": "OK",
+    "chipset not supported": "CNS",
+    "gpu not supported": "GNS",
+    "topology not supported": "TNS",
+    "disabled by regkey": "DR",
+    "not supported": "NS",
+}
+_PEER_KINDS = frozenset(_NVML_KINDS.values())
+"""What `nvidia-smi topo -p2p` prints of a pair, by what NVML calls it; `U` (unknown) is no answer."""
 _DEVICES_MAX = 512
 
 
@@ -62,20 +71,23 @@ def read_topology(host: Host) -> list[Fact]:
     for source, links, lost in seen:
         if links:
             detail = f"{lost} cells could not be read" if lost else None
-            return [known("links", links, source.source, source.text, detail), _peers(host, links)]
+            return [known("links", links, source.source, source.text, detail), _peers(host, source, links)]
     if seen:
         source = seen[0][0]
         nothing = gap("links", source.source, "unsupported", "no pair of devices is listed")
-        return [nothing, _peers(host, [])]
-    return [
-        gap("links", reading.source, reading.status, reading.detail),
-        gap("p2p", reading.source, reading.status, reading.detail),
-    ]
+        return [nothing, _peers(host, source, [])]
+    return [gap("links", reading.source, reading.status, reading.detail), _peers(host, reading, [])]
 
 
-def _peers(host: Host, links: list[dict[str, Any]]) -> Fact:
-    """Whether GPUs may read each other's memory. Asked only where there are two of NVIDIA."""
+def _peers(host: Host, topology: Reading, links: list[dict[str, Any]]) -> Fact:
+    """Whether GPUs may read each other's memory, as NVML says; without it nvidia-smi is asked, where there are two of
+    NVIDIA."""
+    told = _nvml_peers(host.nvml().get("devices"))
+    if told:
+        return known("p2p", told, "NVML")
     pairs = [link for link in links if link["a"].startswith("gpu") and link["b"].startswith("gpu")]
+    if topology.status != "ok":
+        return gap("p2p", topology.source, topology.status, topology.detail)
     if not pairs or any(link["kind"] in ("XGMI", "PCIE") for link in pairs):
         return gap("p2p", "nvidia-smi topo -p2p r", "unsupported", "there are no two GPUs of NVIDIA")
     reading = host.run("nvidia-smi-p2p")
@@ -85,6 +97,20 @@ def _peers(host: Host, links: list[dict[str, Any]]) -> Fact:
     if not peers:
         return gap("p2p", reading.source, "unsupported", "no pair of GPUs is listed")
     return known("p2p", peers, reading.source, reading.text)
+
+
+def _nvml_peers(devices: Any) -> list[dict[str, Any]]:
+    """Each pair once, in the words of nvidia-smi; pairs of which NVML says nothing are left out."""
+    found: dict[tuple[int, int], str] = {}
+    for index, device in enumerate(devices if isinstance(devices, list) else ()):
+        peers = device.get("p2p") if isinstance(device, dict) else None
+        for other, states in (peers if isinstance(peers, dict) else {}).items():
+            kind = _NVML_KINDS.get(str(states.get("read"))) if isinstance(states, dict) else None
+            if kind and other.isascii() and other.isdigit() and len(other) < 4 and int(other) != index:
+                a, b = sorted((index, int(other)))
+                if found.get((a, b), "OK") == "OK":
+                    found[a, b] = kind
+    return [_link(f"gpu{a}", f"gpu{b}", kind) for (a, b), kind in sorted(found.items())]
 
 
 def parse_p2p(text: str) -> list[dict[str, Any]]:

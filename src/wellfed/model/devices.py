@@ -8,7 +8,9 @@ from wellfed.model.base import Value
 
 class PciDevice(Value, frozen=True, kw_only=True):
     """Link speeds in GT/s, as sysfs prints them; `acs_redirect` is True when ACS redirects peer traffic.
-    `max_payload` and `max_read_request` in bytes. `aspm` is what is on now (`disabled`, `L0s`, `L1`, `L0s L1`)."""
+    `max_payload` and `max_read_request` in bytes. `aspm` is what is on now (`disabled`, `L0s`, `L1`, `L0s L1`).
+    `extended_tags` and `ten_bit_tags` are None where the device cannot use them. `bars_unplaced` counts the memory windows
+    of a GPU that the firmware and the kernel gave no address."""
 
     address: str
     vendor: str | None = None
@@ -36,6 +38,7 @@ class PciDevice(Value, frozen=True, kw_only=True):
     ten_bit_tags: bool | None = None
     ats_enabled: bool | None = None
     aspm: str | None = None
+    bars_unplaced: int | None = None
 
 
 class GpuProcess(Value, frozen=True, kw_only=True):
@@ -49,7 +52,7 @@ class Gpu(Value, frozen=True, kw_only=True):
     clock-event reasons active now, by name. `bar1_bytes` is the CPU-visible window. `address` is the
     lower-case PCI address with a four-digit domain (`0000:0f:00.0`). `event_reason_us` counts the
     microseconds spent under each clock-event reason since the driver was loaded; `power_profiles` are the workload
-    profiles asked for; `nvlink_gbps` the rate of each active link, one direction, in GB/s."""
+    profiles asked for."""
 
     index: int
     vendor: str | None = None
@@ -119,9 +122,6 @@ class Gpu(Value, frozen=True, kw_only=True):
     runtime_d3: str | None = None
     compute_partition: str | None = None
     memory_partition: str | None = None
-    fabric_clique: str | None = None
-    fabric_health: str | None = None
-    nvlink_gbps: tuple[float, ...] | None = None
 
 
 class Link(Value, frozen=True, kw_only=True):
@@ -166,7 +166,6 @@ class Nic(Value, frozen=True, kw_only=True):
     rx_packets: int | None = None
     rx_bytes: int | None = None
     drops: int | None = None
-    pause_rx: bool | None = None
     ecn_np: bool | None = None
     ecn_rp: bool | None = None
     features: dict[str, bool] | None = None
@@ -221,7 +220,6 @@ class Disk(Value, frozen=True, kw_only=True):
     pcie_width: int | None = None
     pcie_width_max: int | None = None
     nomerges: int | None = None
-    wbt_lat_usec: int | None = None
     smart_warning: int | None = None
     smart_used_pct: int | None = None
     smart_media_errors: int | None = None

@@ -161,7 +161,7 @@ class Unit(Value, frozen=True, kw_only=True):
 
 class Kernel(Value, frozen=True, kw_only=True):
     """`sysctls` holds the watched keys that exist, as text (`vm.swappiness` -> `60`); `sysctl_files` what the
-    files of sysctl.d set (`vm.swappiness` -> `10 @ /etc/sysctl.d/90-x.conf`, the last one counts); `config` watched
+    files of sysctl.d and the active profile of tuned set (`vm.swappiness` -> `10 @ /etc/sysctl.d/90-x.conf`, the last one counts); `config` watched
     options of the kernel's build (`CONFIG_PREEMPT` -> `y`, `n` when it is not set). `events` counts lines of the kernel's log by kind
     (`x2apic`, `memory-encryption`, `sxid`, `aer`, `edac`, `oom`, `hung-task`, `soft-lockup`, `tsc-unstable`,
     `link-flap`): 0 is none in a log that was read. `name_on_loopback`: the host's own name stands at 127.x in /etc/hosts."""
@@ -184,7 +184,6 @@ class Kernel(Value, frozen=True, kw_only=True):
     config: dict[str, str] = {}
     sysctl_files: dict[str, str] = {}
     events: dict[str, int] = {}
-    lockdown: str | None = None
     aspm_policy: str | None = None
     systemd_numa_policy: str | None = None
     systemd_numa_mask: str | None = None
@@ -291,8 +290,8 @@ class Software(Value, frozen=True, kw_only=True):
 
 class Machine(Value, frozen=True, kw_only=True):
     """What is known of one machine. `facts` is keyed by field path and carries the evidence; `gaps` says
-    for each field path that could not be seen why not. `p2p` is the matrix of `nvidia-smi topo -p2p r`, its `kind` as printed
-    (`OK`, `CNS`, `GNS`, `TNS`, `NS`)."""
+    for each field path that could not be seen why not. `p2p` says of each pair of GPUs whether one may read the
+    other's memory, its `kind` as `nvidia-smi topo -p2p r` prints it (`OK`, `CNS`, `GNS`, `TNS`, `NS`, `DR`)."""
 
     cpu: Cpu = Cpu()
     numa: tuple[NumaNode, ...] = ()

@@ -34,7 +34,9 @@ _WORDS_TEXT = """
     socket resolv.conf hostname hosts core crash apport systemd-coredump init modprobe poweroff sh bash
     system.slice user.slice machine.slice init.scope app.slice session.slice slurm slurmd slurmstepd.scope
     system cpus mems proc torque pbs sge lsf user buildkit kubepods burstable besteffort guaranteed
-    libpod_parent actions_job ecs
+    libpod_parent actions_job ecs sysctl sysctl.d sysctl.conf tuned.conf profiles config.yaml balanced
+    throughput-performance latency-performance network-latency network-throughput accelerator-performance powersave
+    desktop hpc-compute virtual-guest virtual-host realtime cpu-partitioning
 """
 _WORDS = frozenset(_WORDS_TEXT.split())
 _DEVICE = re.compile(
@@ -59,6 +61,8 @@ _ENGINE = re.compile(
     r"(?:[-:_]|\.(?!(?:slice|scope|service|mount)$)|(?=$|\.)|(?<=pod)(?=[0-9a-f_-]{8}|(?:dir|hex|uuid)-\d)))*)"
     r"(.*?)((?:\.(?:slice|scope|service|mount))?)"
 )
+_CONF = re.compile(r"(\d{1,3}[-_])?(.+)(\.conf)")
+"""A file of a folder such as sysctl.d: the number decides the order, the ending whether it counts."""
 _KERNEL_FILE = re.compile(r"(vmlinuz|vmlinux|bzImage|initrd\.img|initramfs|config|System\.map)-(.+)")
 _PATH = re.compile(r"(?<![\w./~<%+}-])/(?:(?:[\w.+@%~#!&-]|:(?![/\s]|$))+/?)+")
 
@@ -79,6 +83,8 @@ def _hide_part(part: str, name: Name, *, device: bool = False) -> str:
         return part
     if kernel := _KERNEL_FILE.fullmatch(part):
         return f"{kernel[1]}-{hide_release(kernel[2])}"
+    if conf := _CONF.fullmatch(part):
+        return f"{conf[1] or ''}{_hide_part(conf[2], name)}.conf"
     engine = _ENGINE.fullmatch(part)
     before, inner, after = engine.groups() if engine else ("", part, "")
     if not before:

@@ -13,8 +13,34 @@ def _keys(**more: Any) -> dict[str, Any]:
     }
 
 
+_ON_BUS = {"address": "0000:0f:00.0", "vendor": "0x1002", "class_code": "0x120000"}
+
+
+def _files(live: str) -> dict[str, Any]:
+    return {
+        "kernel": {
+            "sysctls": {"vm.swappiness": live},
+            "sysctl_files": {"vm.swappiness": "10 @ /etc/sysctl.d/90-gpu.conf"},
+        }
+    }
+
+
+def _profiled(paranoid: str, admin: str) -> dict[str, Any]:
+    return {
+        "kernel": {"sysctls": {"kernel.perf_event_paranoid": paranoid}},
+        "software": {"driver_params": {"RmProfilingAdminOnly": admin}},
+    }
+
+
 _AIO = {"fs.inotify.max_user_watches": "524288", "fs.inotify.max_user_instances": "8192"}
 CASES: dict[str, Any] = {
+    "KRN02": ({"pci": [{**_ON_BUS, "bars_unplaced": 1}]}, {"pci": [{**_ON_BUS, "bars_unplaced": 0}]}, "info"),
+    "KRN03": (_files("30"), _files("10"), "info"),
+    "KRN09": (
+        {**_profiled("4", "1"), "gpus": [H200], "container": {"capabilities": ["CAP_CHOWN"]}},
+        {**_profiled("2", "0"), "gpus": [H200], "container": {"capabilities": ["CAP_CHOWN"]}},
+        "info",
+    ),
     "KRN05": (_keys(kernel__nmi_watchdog="1"), _keys(kernel__nmi_watchdog="0"), "info"),
     "KRN06": (
         {**_keys(kernel__timer_migration="1"), "cpu": {"nohz_full": [2, 3]}},

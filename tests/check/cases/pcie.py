@@ -30,6 +30,26 @@ def tree(gpus: int, gts: float) -> list[dict[str, Any]]:
     ]
 
 
+AMD = {"cpu": {"vendor": "AuthenticAMD"}}
+
+
+def _adapter(**fields: Any) -> dict[str, Any]:
+    """A GPU, and an adapter of 400 Gb/s."""
+    nic = {
+        "address": "0000:2a:00.0", "vendor": "0x15b3", "class_code": "0x020700", "driver": "mlx5_core", "is_virtual": False,
+        "width_max": 16, "speed_max_gts": 32.0, **fields,
+    }  # fmt: skip
+    return {
+        "pci": [GPU, nic],
+        "rdma": [{"device": "mlx5_0", "port": 1, "address": nic["address"], "rate_gbps": 400.0}],
+    }
+
+
+def _path(own: int, port: int, able: int) -> dict[str, Any]:
+    ends = [{**PORT, "max_payload": port}, {**GPU, "max_payload": own}]
+    return {"pci": [{**end, "max_payload_capable": able} for end in ends]}
+
+
 CASES: dict[str, Any] = {
     "PCIE08": (
         {"pci": [{**GPU, "aer_fatal": 0, "aer_nonfatal": 2, "aer_correctable": 9}]},
@@ -53,7 +73,25 @@ CASES: dict[str, Any] = {
         "info",
     ),
     "PCIE13": ({"pci": tree(4, 32.0)}, {"pci": tree(2, 32.0)}, "info"),
+    "PCIE02": ({"pci": [{**GPU, "aspm": "L1"}]}, {"pci": [{**GPU, "aspm": "disabled"}]}, "info"),
+    "PCIE03": (_adapter(max_read_request=512), _adapter(max_read_request=4096), "info"),
+    "PCIE04": (_path(128, 128, 256), _path(256, 256, 256), "info"),
+    "PCIE06": (
+        {**_adapter(ats_enabled=False), "cpu": {"hypervisor": "kvm"}},
+        {**_adapter(ats_enabled=True), "cpu": {"hypervisor": "kvm"}},
+        "info",
+    ),
+    "PCIE07": (
+        {**_adapter(relaxed_ordering=False), **AMD, "environment": {"RANK": "0"}},
+        {**_adapter(relaxed_ordering=True), **AMD, "environment": {"RANK": "0"}},
+        "info",
+    ),
     "PCIE14": ({"pci": [{**GPU, "driver": "vfio-pci"}]}, {"pci": [GPU]}, "info"),
 }  # fmt: skip
-KEYS = {"environment": ("NCCL_TOPO_FILE",)}
-WORDS = {"power_control": ("on", "auto"), "driver": ("vfio-pci",)}
+KEYS = {"environment": ("NCCL_TOPO_FILE", "NCCL_IB_PCI_RELAXED_ORDERING")}
+WORDS = {
+    "power_control": ("on", "auto"),
+    "driver": ("vfio-pci", "mlx5_core"),
+    "aspm": ("disabled", "L1"),
+    "vendor": ("AuthenticAMD",),
+}

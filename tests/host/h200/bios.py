@@ -5,6 +5,7 @@ ARGUED = {
     "BIOS02": _GUEST,
     "BIOS04": _GUEST,
     "BIOS07": _GUEST,
+    "BIOS08": _GUEST,
     "BIOS09": _GUEST,
     "BIOS11": _GUEST,
 }

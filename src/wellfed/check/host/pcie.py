@@ -251,3 +251,87 @@ def _judge_uplink(machine: Machine, bridge: int, gpus: list[int]) -> Outcome:
         return Outcome(state="pass", item=item, paths=paths, message=f"{len(gpus)} GPUs share it at most")
     message = f"{len(gpus)} GPUs share one link: all at once each gets {100 * up / asked:.0f} % of its own"
     return Outcome(state="finding", severity="info", item=item, paths=paths, message=message)
+
+
+ENOUGH_PAYLOAD = 256
+"""Bytes of a packet's payload from which the header, some 24 bytes, takes less than a tenth."""
+
+
+@rule("PCIE04", "payload-mismatch", layer="pcie", severity="info", trust="verified", risk="reboot")
+def judge_payloads(machine: Machine, ceilings: tuple[Ceiling, ...], intent: str) -> Iterable[Outcome]:
+    """Packets on a GPU's or adapter's PCIe link are smaller than they could be, or not as large as its port's.
+
+    What it looks at. MaxPayload of the device, of the port above it and of all bridges up to the root: what they can,
+    and what is set (`lspci -vvv`, shown to root only).
+    Why it costs. Each packet carries a header of about 24 bytes: with 128 bytes of payload 84 % of the link is data,
+    with 256 91 %, with 512 96 %. Ends that differ may lose packets.
+    How it is judged. A note when device and port differ, or when fewer than 256 bytes are set where the whole way can
+    take more. More than 256 is not asked for. GPUs of NVIDIA beside an Arm CPU are left out, for they may hang on
+    NVLink-C2C, and so are virtual machines and virtual functions.
+    What is known of the gain. Up to 8 % of the link's bandwidth, from 128 to 256 bytes.
+    Remedy. add `pci=pcie_bus_perf` to the kernel's command line and reboot
+    Restore. take it out again and reboot
+    When to ignore. When copies reach the link's rate (GPU24).
+    Sources. Linux: drivers/pci/probe.c (pcie_bus_config: MPS and MRRS for best performance); PCI Express Base Specification: transaction layer packets
+    """
+    virtual = machine.cpu.hypervisor
+    if virtual not in (None, "none"):
+        message = "a virtual machine shows registers that its host makes up"
+        return [Outcome(state="not-applicable", message=message)]
+    if virtual is None or _unseen(machine, "pci"):
+        return [Outcome(state="unknown", lacking=("cpu.hypervisor",) if virtual is None else ("pci",))]
+    outcomes = [_judge_payload(machine, index) for index in range(len(machine.pci))]
+    judged = [one for one in outcomes if one is not None]
+    if judged and not any(_is_gpu(device) is not False for device in machine.pci):
+        judged = []  # without a GPU nobody asks for the registers
+    return judged or [Outcome(state="not-applicable", message="no GPU hangs on a PCIe link of this machine")]
+
+
+def _is_gpu(device: PciDevice) -> bool | None:
+    return None if device.class_code is None else device.class_code.startswith(_GPU_CLASS)
+
+
+def _judge_payload(machine: Machine, index: int) -> Outcome | None:
+    """None for what is no GPU or adapter with a link of its own."""
+    device, item = machine.pci[index], ("pci", index)
+    is_gpu = _is_gpu(device)
+    if is_gpu is False and not (device.class_code or "").startswith("0x02"):
+        return None
+    if device.is_virtual or (
+        is_gpu and device.vendor == "0x10de" and machine.cpu.arch not in (None, "x86_64")
+    ):
+        return None
+    paths = tuple(f"pci[{index}].{name}" for name in ("max_payload", "max_payload_capable"))
+    kind = {"class_code": device.class_code, "is_virtual": device.is_virtual}
+    if is_gpu:
+        kind["vendor"] = device.vendor
+    dim = tuple(f"pci[{index}].{name}" for name, value in kind.items() if value is None)
+    if is_gpu and device.vendor == "0x10de" and machine.cpu.arch is None:
+        dim += ("cpu.arch",)
+    if dim:
+        return Outcome(state="unknown", item=item, paths=paths, lacking=dim)
+    way = _way_up(machine, index)
+    ends = [(f"pci[{place}]", machine.pci[place]) for place in way]
+    able = [(f"{path}.max_payload_capable", end.max_payload_capable) for path, end in ends]
+    used = [(f"{path}.max_payload", end.max_payload) for path, end in ends[:2]]
+    paths = tuple(path for path, _ in (*used, *able))
+    lacking = tuple(path for path, value in (*used, *able) if value is None)
+    if lacking:
+        return Outcome(state="unknown", item=item, paths=paths, lacking=lacking)
+    own, most = used[0][1] or 0, min(value or 0 for _, value in able)
+    if len(used) > 1 and used[1][1] != own:
+        message = f"packets of {own} bytes, its port's are of {used[1][1]}"
+        return Outcome(state="finding", severity="info", item=item, paths=paths, message=message)
+    if own < min(ENOUGH_PAYLOAD, most):
+        message = f"packets of {own} bytes where the way to the CPU can take {most}"
+        return Outcome(state="finding", severity="info", item=item, paths=paths, message=message)
+    return Outcome(state="pass", item=item, paths=paths, message=f"packets of {own} bytes")
+
+
+def _way_up(machine: Machine, index: int) -> list[int]:
+    """Places of a device and of the bridges above it, up to the root."""
+    places = {device.address: place for place, device in enumerate(machine.pci)}
+    way = [index]
+    while (above := places.get(machine.pci[way[-1]].parent or "")) is not None and above not in way:
+        way.append(above)
+    return way
