@@ -331,9 +331,10 @@ def _dropin(machine: Machine, change: Change) -> Machine:
     """limits.d as in limits.conf(5): domain, type, item, value; a unit's file as in systemd.exec(5)."""
     if "/limits.d/" in change.target:
         limits = machine.limits
+        assert {line.split()[0] for line in change.new.splitlines()} == {"*", "root"}  # `*` is not root
         for line in change.new.splitlines():
             domain, kind, item, value = line.split()
-            assert (domain, kind) == ("*", "-")
+            assert domain in ("*", "root") and kind == "-"
             number = -1 if value == "unlimited" else int(value)
             field = _LIMITS[item]
             both = msgspec.convert({"soft": number, "hard": number}, type(getattr(limits, field)))

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from host_cases import CASES, ceilings, machine
+from cure_cases import faulty
+from host_cases import CASES, machine
 from knob_world import followed, is_file, is_one_knob, knob_of, made, seen, with_setting
 from random_machines import hide, whole
 
@@ -15,86 +16,63 @@ from wellfed.apply.kinds import KINDS
 from wellfed.apply.root import Root
 from wellfed.check import INTENTS, host_codes, judge_machine, manual
 from wellfed.check.changes import INSTRUCTION, changes_of
+from wellfed.check.evaluate import judge_entry
 from wellfed.check.table import good_for, tables
-from wellfed.model import Change, Machine
+from wellfed.host.assemble import look
+from wellfed.host.recorded import open_recorded
+from wellfed.model import Change, Machine, Verdict, WellfedError
 from wellfed.model.base import replace
 
 PAGES = {code: manual(code) for code in host_codes()}
 CURED = [code for code in host_codes() if manual(code).change]
 TRIALS = [
-    pytest.param(code, intent, id=f"{code}-{intent}")
+    pytest.param(code, intent, number, id=f"{code}-{intent}-{number}")
     for code in CURED
     for intent in (manual(code).intents or INTENTS)
+    for number in range(len(faulty(code)))
 ]
+
+
+def judged(one: Machine, code: str, intent: str) -> Verdict:
+    if code in tables():
+        return judge_entry(tables()[code], one, intent)
+    return next(v for v in judge_machine(one, intent=intent) if v.code == code)
 
 
 def verdict_on(one: Machine, code: str, intent: str) -> str:
-    return next(
-        v.verdict
-        for v in judge_machine(one, ceilings=ceilings(CASES[code].bad), intent=intent)
-        if v.code == code
-    )
+    return judged(one, code, intent).verdict
 
 
 def plan(one: Machine, code: str, intent: str) -> tuple[Change, ...]:
-    found = [
-        v for v in judge_machine(one, ceilings=ceilings(CASES[code].bad), intent=intent) if v.code == code
-    ]
-    return changes_of(one, found, intent, PAGES)
-
-
-_NIC = {"name": "ens1", "is_physical": True, "state": "up", "speed_mbps": 100_000, "is_default_route": False}
-_STATES = [
-    {"name": "POLL", "latency_us": 0, "disabled": False},
-    {"name": "C1", "latency_us": 2, "disabled": False},
-    {"name": "C1E", "latency_us": 10, "disabled": False},
-    {"name": "C6", "latency_us": 170, "disabled": False},
-]
-_AT = {"gpus": [{"address": "0000:0f:00.0"}]}
-BARE: dict[str, dict[str, Any]] = {
-    "BIOS02": {"cpu": {"offline": []}},
-    "CPU04": {"cpu": {"scaling_driver": "intel_pstate"}},
-    "CPU07": {"cpu": {"idle_states": _STATES}},
-    "CPU08": {"cpu": {"dma_latency_us": 2_000_000_000}},
-    "GPU02": _AT,
-    "GPU05": _AT,
-    "GPU15": _AT,
-    "LIM02": {"kernel": {"sysctls": {"fs.nr_open": "1048576"}}},
-    "MEM09": {"kernel": {"sysctls": {"vm.dirty_background_bytes": "0", "vm.dirty_background_ratio": "10"}}},
-    "NET01": {"nics": [{"is_default_route": False}]},
-    "RDMA07": {"rdma": [{"link_layer": "Ethernet", "netdev": "ens1"}], "nics": [{**_NIC, "mtu": 1500}]},
-    "STO09": {"mounts": [{"options": ["rw"]}]},
-}
-"""What a change needs to know besides what the check does: where a device is, what a driver takes."""
-
-
-def bad(code: str) -> Machine:
-    layer = {key: value for key, value in CASES[code].bad.items() if key not in ("gaps", "h2d")}
-    return machine(over(layer, BARE.get(code, {})))
-
-
-def over(below: Any, above: Any) -> Any:
-    """`above` laid over `below`, item by item."""
-    if isinstance(below, dict) and isinstance(above, dict):
-        return {
-            **below,
-            **{key: over(below[key], value) if key in below else value for key, value in above.items()},
-        }
-    if isinstance(below, list) and isinstance(above, list) and len(below) == len(above):
-        return [over(a, b) for a, b in zip(below, above, strict=True)]
-    return above
+    return changes_of(one, [judged(one, code, intent)], intent, PAGES)
 
 
 @pytest.mark.parametrize("code", CURED)
 def test_a_check_with_rows_plans_a_change_for_its_own_fault(code: str) -> None:
     intent = (manual(code).intents or INTENTS)[0]
-    made_ = plan(bad(code), code, intent)
-    assert made_ and all(change.kind != INSTRUCTION for change in made_)
+    found = plan(faulty(code)[0], code, intent)
+    assert found and all(change.kind != INSTRUCTION for change in found)
 
 
-@pytest.mark.parametrize(("code", "intent"), TRIALS)
-def test_the_fault_is_cured_and_the_cure_comes_off(code: str, intent: str, tmp_path: Path) -> None:
-    told = bad(code)
+@pytest.mark.parametrize("code", CURED)
+def test_no_row_is_dead(code: str) -> None:
+    """Each row alone makes a change on some machine that has the fault."""
+    page = PAGES[code]
+    for row in page.change:
+        pages = {code: replace(page, change=(row,))}
+        assert any(
+            change.kind == row.kind
+            for one in faulty(code)
+            for intent in page.intents or INTENTS
+            for change in changes_of(one, [judged(one, code, intent)], intent, pages)
+        ), row
+
+
+@pytest.mark.parametrize(("code", "intent", "number"), TRIALS)
+def test_the_fault_is_cured_and_the_cure_comes_off(
+    code: str, intent: str, number: int, tmp_path: Path
+) -> None:
+    told = faulty(code)[number]
     root, fields = made(tmp_path, told)
     before = seen(root, told, fields)
     if verdict_on(told, code, intent) != "finding":
@@ -102,15 +80,11 @@ def test_the_fault_is_cured_and_the_cure_comes_off(code: str, intent: str, tmp_p
         return
     assert verdict_on(before, code, intent) == "finding"
     todo = plan(before, code, intent)
-    assert todo == plan(told, code, intent)
+    assert [what(c) for c in todo] == [what(c) for c in plan(told, code, intent)]
     todo = tuple(change for change in todo if change.kind != INSTRUCTION)
     journal = Journal(root)
     files = contents(tmp_path)
-    outcomes = (
-        engine.apply(journal, [c for c in todo if is_file(c)], confirm_within_s=None)
-        if calm(todo)
-        else loud(journal, todo)
-    )
+    outcomes = engine.apply(journal, [c for c in todo if is_file(c)], CALM)
     assert all(one.outcome in ("applied", "already") for one in outcomes), outcomes
     assert not any(is_file(c) for c in todo) or any(one.outcome == "applied" for one in outcomes)
     after = followed(seen(root, told, fields))
@@ -124,17 +98,13 @@ def test_the_fault_is_cured_and_the_cure_comes_off(code: str, intent: str, tmp_p
     assert seen(root, told, fields) == before
 
 
-def calm(todo: tuple[Change, ...]) -> bool:
-    return not any(is_file(c) and engine.cuts_network(c) for c in todo)
-
-
-def loud(journal: Journal, todo: tuple[Change, ...]) -> list:
-    """What may cut the network, without the clock that would undo it."""
-    kinds = {name: Calm(kind) for name, kind in KINDS.items()}
-    return engine.apply(journal, [c for c in todo if is_file(c)], kinds)
+def what(change: Change) -> tuple[str, str, str]:
+    return change.kind, change.target, change.new
 
 
 class Calm:
+    """A kind that says of nothing that it may cut the network, which would ask for a clock that undoes it."""
+
     def __init__(self, kind: object) -> None:
         self.kind = kind
 
@@ -143,6 +113,9 @@ class Calm:
 
     def cuts_network(self, target: str) -> bool:
         return False
+
+
+CALM: Any = {name: Calm(kind) for name, kind in KINDS.items()}
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -154,14 +127,35 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.corpus
+def test_laws_hold_on_real_machines(corpus: Path, tmp_path: Path) -> None:
+    """What would be set on recorded machines is there to be set, and no two checks disagree about it."""
+    (tmp_path / "sys").mkdir()
+    (tmp_path / "proc/sys").mkdir(parents=True)
+    root, counted = Root(tmp_path), 0
+    recorded = sorted((corpus / "host").rglob("*.tar.*"))
+    for path in recorded[:: max(1, len(recorded) // 25)]:
+        try:
+            one = look(open_recorded(str(path)))
+        except WellfedError:
+            continue  # CPUID dumps and the like hold no files
+        for intent in INTENTS:
+            changes = real(plans(one, intent))
+            disagree(changes)
+            for change in changes:
+                KINDS[change.kind].expand(root, change.target)
+                counted += 1
+    assert counted > 20
+
+
 # -- laws of all plans on machines of every shape -----------------------------------------------------------
 
-MACHINES = [whole(seed) for seed in range(60)] + [hide(whole(seed), seed) for seed in range(60, 90)]
+MACHINES = [whole(seed) for seed in range(30)] + [hide(whole(seed), seed) for seed in range(30, 45)]
 
 
 def plans(one: Machine, intent: str) -> list[tuple[str, tuple[Change, ...]]]:
     """Each check's own plan, nothing taken away for being there twice."""
-    return [(v.code, changes_of(one, [v], intent, PAGES)) for v in judge_machine(one, intent=intent)]
+    return [(code, plan(one, code, intent)) for code in CURED]
 
 
 @pytest.fixture(scope="module")
@@ -186,14 +180,37 @@ def test_every_target_is_one_that_its_kind_takes(everything: list, tmp_path: Pat
     assert len(planned) > len(CURED) // 2
 
 
+def disagree(changes: list[Change]) -> None:
+    """Raises AssertionError when two changes want one knob to be different."""
+    knobs = [(knob_of(change), change) for change in changes]
+    for index, (knob, change) in enumerate(knobs):
+        for other, another in knobs[:index]:
+            assert change.new == another.new or not is_one_knob(knob, other), (change, another)
+
+
 def test_two_checks_never_want_one_knob_to_be_different(everything: list) -> None:
-    for _, intent, found in everything:
-        knobs = [(knob_of(change), change) for change in real(found)]
-        for index, (knob, change) in enumerate(knobs):
-            for other, another in knobs[:index]:
-                if is_one_knob(knob, other):
-                    assert change.new == another.new, (intent, change, another)
-    assert is_one_knob("/sys/a/policy*/x", "/sys/a/policy3/x") and not is_one_knob("/sys/a/x", "/sys/a/y")
+    for _, _, found in everything:
+        disagree(real(found))
+
+
+def test_a_disagreement_would_be_seen() -> None:
+    def one(kind: str, target: str, new: str) -> Change:
+        return Change(code="X", kind=kind, target=target, new=new, restore="")
+
+    for pair in (
+        (
+            one("thp", "enabled", "always"),
+            one("sysfs", "/sys/kernel/mm/transparent_hugepage/enabled", "never"),
+        ),
+        (one("governor", "policy*", "performance"), one("governor", "policy3", "powersave")),
+        (one("sysctl", "vm.dirty_bytes", "1"), one("sysctl", "vm.dirty_ratio", "2")),
+        (one("sysctl", "vm.swappiness", "1"), one("sysctl", "vm/swappiness", "2")),
+    ):
+        with pytest.raises(AssertionError):
+            disagree(list(pair))
+
+
+UP = {"name": "ens1", "is_physical": True, "state": "up", "speed_mbps": 100_000, "is_default_route": False}
 
 
 def test_one_adapter_may_be_the_matter_of_two_checks() -> None:
@@ -207,7 +224,7 @@ def test_one_adapter_may_be_the_matter_of_two_checks() -> None:
             "active_mtu": 1024,
         }
     ]
-    one = machine({"rdma": ports, "nics": [{**_NIC, "mtu": 1500}]})
+    one = machine({"rdma": ports, "nics": [{**UP, "mtu": 1500}]})
     verdicts = [v for v in judge_machine(one) if v.code in ("NET01", "RDMA07")]
     assert [v.verdict for v in verdicts] == ["finding"] * 2
     assert len({(c.target, c.new) for v in verdicts for c in changes_of(one, [v], "training", PAGES)}) == 1
@@ -229,9 +246,7 @@ def test_plans_differ_by_intent_only_where_what_is_good_does(everything: list) -
                         tables()[code].entry, b
                     )
                     if same_good:
-                        assert [(c.kind, c.target, c.new) for c in mine] == [
-                            (c.kind, c.target, c.new) for c in theirs
-                        ], code
+                        assert [what(c) for c in mine] == [what(c) for c in theirs], code
 
 
 def test_nothing_of_a_users_home_is_changed(everything: list) -> None:
