@@ -34,31 +34,60 @@ INSTRUCTION = "instruction"
 
 _EXPRESSION = re.compile(r"\{([^{}]+)\}")
 
+_NAME = re.compile(r"(?!\.+$)[\w.:!+,@-]+")
+_PATH = re.compile(r"(/(?!\.{1,2}(/|$))[^/*\0\n]+)+|/")
+"""What may stand in a target for a device, or for a mount. Names come from the machine, and a recorded one may say
+anything."""
+
+_SYS = ("sysfs", "thp", "hugepages", "governor", "epp", "block", "cgroup")
+_RIGHTS = {
+    "nvml": "CAP_SYS_ADMIN",
+    "mount": "CAP_SYS_ADMIN",
+    "hold": "CAP_SYS_ADMIN",
+    "ethtool": "CAP_NET_ADMIN",
+}
+
 
 def changes_of(
     machine: Machine, verdicts: Iterable[Verdict], intent: str, pages: dict[str, Manual]
 ) -> tuple[Change, ...]:
     """A change for each row and item of every finding, in the order of the verdicts, and an instruction for each
-    finding that has no row, or none that holds here. Targets with `*` stay so. `pages` are the manual pages by
-    code."""
+    finding that has no row, or an item for which none holds. Targets with `*` stay so. `pages` are the manual pages
+    by code."""
     found: list[Change] = []
     for verdict in verdicts:
         page = pages.get(verdict.code)
         if verdict.verdict != "finding" or page is None:
             continue
-        made = list(_of(page, verdict, machine, intent))
-        found += made or _instruction(page, verdict)
+        by_item = [list(_of(page, verdict, scope)) for scope in _scopes(verdict, machine, intent)]
+        found += [change for made in by_item for change in made]
+        if not all(by_item) or not by_item:
+            found += _instruction(page, verdict)
     return tuple({(c.kind, c.target): c for c in reversed(found)}.values())[::-1]
 
 
-def _of(page: Manual, verdict: Verdict, machine: Machine, intent: str) -> Iterator[Change]:
-    for scope in _scopes(verdict, machine, intent):
-        for row in page.change:
-            if row.when is not None and judge(row.when, scope) is not True:
-                continue
-            target, new = _filled(row.target, scope), _filled(row.new, scope)
-            if target is not None and new is not None:
-                yield _change(page, row, verdict, target, new)
+def _of(page: Manual, verdict: Verdict, scope: Scope) -> Iterator[Change]:
+    for row in page.change:
+        if row.when is not None and judge(row.when, scope) is not True:
+            continue
+        form = _PATH if row.kind == "mount" else _NAME
+        target, new = _filled(row.target, scope, form), _filled(row.new, scope)
+        if target is not None and new is not None and _within_reach(row.kind, target, scope.machine):
+            yield _change(page, row, verdict, target, new)
+
+
+def _within_reach(kind: str, target: str, machine: Machine) -> bool:
+    """Whether it can be set from here: most of a container's `/proc/sys` and `/sys` is the host's, and read-only."""
+    box = machine.container
+    if box.kind in (None, "none"):
+        return True
+    if kind in _RIGHTS:
+        return _RIGHTS[kind] in (box.capabilities or ())
+    if kind == "sysctl" and re.match(r"net[./]", target):
+        return box.net_sys_writable is True or box.proc_sys_writable is True
+    if kind in ("sysctl", "irq_affinity"):
+        return box.proc_sys_writable is True
+    return kind not in _SYS or box.sys_writable is True
 
 
 def _scopes(verdict: Verdict, machine: Machine, intent: str) -> Iterator[Scope]:
@@ -73,10 +102,12 @@ def _scopes(verdict: Verdict, machine: Machine, intent: str) -> Iterator[Scope]:
                 yield whole.inside("it", item, f"{collection}[{index}]")
 
 
-def _filled(template: str, scope: Scope) -> str | None:
-    """The text with each `{expression}` replaced by its exact value; None when one is unknown."""
+def _filled(template: str, scope: Scope, form: re.Pattern[str] | None = None) -> str | None:
+    """The text with each `{expression}` replaced by its exact value; None when one is unknown, or has not the form."""
     values = [evaluate(expression, scope) for expression in _EXPRESSION.findall(template)]
     if any(isinstance(value, Unknown) or value is None for value in values):
+        return None
+    if form is not None and not all(form.fullmatch(exact(value)) for value in values):
         return None
     told = iter(values)
     return _EXPRESSION.sub(lambda _: exact(next(told)), template)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from wellfed.check.evaluate import Outcome, no_items
 from wellfed.check.expression import whole
-from wellfed.check.manual import rule
+from wellfed.check.manual import ChangeRow, rule
 from wellfed.model import Ceiling, Machine
 from wellfed.model.devices import Nic
 
@@ -13,6 +13,18 @@ RTT_S = 1e-3
 """The round trip that one stream should fill: generous within a data centre, short between two."""
 
 _RECEIVE, _SEND = "net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"
+
+_BELOW_64_MIB = "([0-9]{1,7}|[1-5][0-9]{7}|6[0-6][0-9]{6})"
+_ROWS = tuple(
+    ChangeRow(
+        kind="sysctl",
+        target=key,
+        new=f"{own} 67108864",
+        # Only where the first two numbers are the kernel's own and stay so, and 64 MiB are more than now and enough.
+        when=f"it.speed_mbps <= 500000 and match('^{own} {_BELOW_64_MIB}$', kernel.sysctls['{key}'])",
+    )
+    for key, own in ((_RECEIVE, "4096 131072"), (_SEND, "4096 16384"))
+)
 
 
 @rule(
@@ -23,6 +35,7 @@ _RECEIVE, _SEND = "net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"
     trust="read",
     intents=("training", "throughput"),
     reversible="live",
+    change=_ROWS,
 )
 def judge_buffers(machine: Machine, ceilings: tuple[Ceiling, ...], intent: str) -> Iterable[Outcome]:
     """One TCP stream cannot fill the network interface.
