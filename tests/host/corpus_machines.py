@@ -222,6 +222,106 @@ def xml_files(corpus: Path) -> dict[str, tuple[list[str], list[str]]]:
     return found
 
 
+# -- files that tell of a machine -----------------------------------------------------------------------------
+
+
+class Counts(NamedTuple):
+    """None: there is no such object, or nobody counted."""
+
+    cpus: int | None
+    cores: int | None
+    packages: int | None
+    nodes: int | None
+    l3: int | None
+    gpus: int | None = None
+
+
+class FormRow(NamedTuple):
+    """One file. `said` are counts of `source`, `read` ours where it has one."""
+
+    form: str
+    name: str
+    source: str
+    said: Counts
+    read: Counts
+
+    @property
+    def right(self) -> bool:
+        return self.said == self.read
+
+
+_CONSOLE_OPTIONS = {"-", "-v", "--disallowed"}
+"""lstopo options that take nothing of what we count off its text."""
+
+
+def forms(corpus: Path) -> Iterator[FormRow]:
+    """lstopo's XML against hwloc's own text of it, else its tags counted; CPUID against the XML that hwloc expects; NCCL's
+    topologies against their tags counted. A graph is no topology, and left out."""
+    root = corpus / "host" / "hwloc"
+    for path in sorted([*root.glob("xml/*.xml"), *root.glob("linux/*.xml"), *root.glob("x86+linux/*.xml")]):
+        console = _console(path)
+        said = _console_counts(console) if console else _tag_counts(path.read_text("utf-8"))
+        source = f"hwloc `{console.name}`" if console else "its tags, counted"
+        yield FormRow("lstopo XML", path.stem, source, said, _read_counts(path, said))
+    for path in sorted(root.glob("x86/*.tar.bz2")):
+        target = path.with_name(path.name.replace(".tar.bz2", ".xml"))
+        # hwloc makes up a node where nothing tells of any; registers tell of none.
+        said = _tag_counts(target.read_text("utf-8"))._replace(nodes=None)
+        yield FormRow(
+            "CPUID dump",
+            path.name.removesuffix(".tar.bz2"),
+            f"hwloc `{target.name}`",
+            said,
+            _read_counts(path, said),
+        )
+    for path in sorted((corpus / "host" / "nccl-topo").rglob("*-topo.xml")):
+        text = path.read_text("utf-8")
+        said = Counts(
+            None, None, None, len(re.findall("<cpu ", text)), None, len(re.findall(' class="0x0302', text))
+        )
+        yield FormRow("NCCL topology", path.stem, "its tags, counted", said, _read_counts(path, said))
+
+
+def _console(path: Path) -> Path | None:
+    """hwloc's text of this very file, where its options leave in all that we count."""
+    for test in sorted(path.parent.glob("*.test")):
+        text = test.read_text("utf-8")
+        target = re.search(r"^target:\s*(\S+\.console)\s*$", text, re.M)
+        options = re.search(r"^options:(.*)$", text, re.M)
+        plain = set((options.group(1) if options else "").split()) <= _CONSOLE_OPTIONS
+        if target and plain and re.search(rf"^source:\s*{re.escape(path.name)}\s*$", text, re.M):
+            return path.parent / target.group(1)
+    return None
+
+
+def _console_counts(path: Path) -> Counts:
+    text = path.read_text("utf-8")
+
+    def count(name: str) -> int | None:
+        return len(re.findall(rf"\b{name}(?:\([^)]*\))? L#\d+", text)) or None
+
+    return Counts(*map(count, ("PU", "Core", "Package", "NUMANode", "L3(?:Cache)?")))
+
+
+def _tag_counts(text: str) -> Counts:
+    def count(name: str) -> int | None:
+        return len(re.findall(rf'<object type="{name}"', text)) or None
+
+    return Counts(*map(count, ("PU", "Core", "Package", "NUMANode", "L3Cache")))
+
+
+def _read_counts(path: Path, said: Counts) -> Counts:
+    """Ours, of what the source counts."""
+    machine = look(open_host(str(path)))
+    cpu = machine.cpu
+    ours = Counts(
+        cpu.logical, cpu.cores, cpu.packages, len(machine.numa) or None, cpu.l3_groups, len(machine.gpus)
+    )
+    # What the source has none of must be unknown to us too, but for a form that cannot tell.
+    optional = {"gpus"} if said.gpus is None else {"cpus"}
+    return ours._replace(**dict.fromkeys(optional))
+
+
 # -- the page ----------------------------------------------------------------------------------------------
 
 _HEAD = """# Validation: machines read
@@ -257,12 +357,42 @@ def page(corpus: Path, seen: list[Seen]) -> str:
         + "\n".join(lines)
         + "\n\n## Notes\n\n"
         + "\n".join(notes)
-        + "\n- hwloc's `x86` folder holds CPUID dumps, no file systems: `--host` says so and reads nothing."
+        + "\n\n"
+        + forms_section(list(forms(corpus)))
         + "\n\n## GPU names from `nvidia-smi -q -x`\n\n| file | read | as the file has it |\n|---|---|---|\n"
         + "\n".join(table)
         + "\n\n"
         + section()
     )
+
+
+_FORMS_HEAD = """## Files that tell of a machine
+
+`--host` also takes files that are no recording: {summary} are right. Counts are *read / said*; `-` is none, or not told. hwloc
+counts the two integer cores of a Bulldozer module as two cores, where Linux, and we for a recording, count one with two threads.
+
+| form | file | what says so | CPUs | cores | packages | nodes | L3 groups | GPUs | right |
+|---|---|---|---|---|---|---|---|---|---|
+"""
+
+
+def forms_section(rows: list[FormRow]) -> str:
+    kinds = dict.fromkeys(row.form for row in rows)
+    right = {
+        kind: (sum(row.right for row in rows if row.form == kind), sum(row.form == kind for row in rows))
+        for kind in kinds
+    }
+    summary = ", ".join(f"{good} of {of} of the form {kind}" for kind, (good, of) in right.items())
+    return _FORMS_HEAD.format(summary=summary) + "\n".join(map(_form_row, rows))
+
+
+def _form_row(row: FormRow) -> str:
+    pairs = [
+        "-" if ours is said is None else f"{'-' if ours is None else ours} / {'-' if said is None else said}"
+        for ours, said in zip(row.read, row.said, strict=True)
+    ]
+    cells = (row.form, row.name, row.source, *pairs, "yes" if row.right else "**no**")
+    return f"| {' | '.join(cells)} |"
 
 
 def _row(row: Seen) -> str:

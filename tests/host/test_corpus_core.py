@@ -1,12 +1,13 @@
 """Real machines: CPUs and NUMA nodes as their sources say, and the page that shows it."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
-from corpus_machines import Seen, machines, page, read
+from corpus_machines import Seen, forms, machines, page, read
 
 from wellfed.host import host_of, look, open_host, record
-from wellfed.model import WellfedError
+from wellfed.model import Machine
 
 pytestmark = pytest.mark.corpus
 
@@ -71,9 +72,63 @@ def test_l3_groups_of_an_epyc(corpus: Path) -> None:
     assert (cpu.l3_groups, cpu.l3_bytes) == (16, 128 << 20)
 
 
-def test_a_cpuid_dump_is_no_host(corpus: Path) -> None:
-    with pytest.raises(WellfedError, match="no `sys` or `proc`"):
-        open_host(str(corpus / "host/hwloc/x86/AMD-19h-Zen4-2xEpyc-9654.tar.bz2"))
+def test_files_that_tell_of_a_machine(corpus: Path) -> None:
+    """CPUs, cores, packages, nodes and caches of all files of lstopo and CPUID; nodes and GPUs of NCCL's."""
+    rows = list(forms(corpus))
+    assert [row for row in rows if not row.right] == []
+    assert Counter(row.form for row in rows) == {"lstopo XML": 37, "CPUID dump": 31, "NCCL topology": 7}
+
+
+def _parts(machine: Machine, field: str) -> set[frozenset[int]]:
+    groups: dict[int, set[int]] = {}
+    for thread in machine.cpu.threads or ():
+        number = getattr(thread, field)
+        if number is not None:
+            groups.setdefault(number, set()).add(thread.id)
+    return set(map(frozenset, groups.values()))
+
+
+def test_registers_and_lstopo_agree_on_who_shares_what(corpus: Path) -> None:
+    """Not only how many groups there are, but which CPUs are in each, and the processor's name and bytes of cache."""
+    for path in sorted((corpus / "host/hwloc/x86").glob("*.tar.bz2")):
+        dump = look(open_host(str(path)))
+        said = look(open_host(str(path).replace(".tar.bz2", ".xml")))
+        for field in ("core", "package", "l3"):
+            assert _parts(dump, field) == _parts(said, field), (path.name, field)
+        for field in ("vendor", "family", "model", "model_name", "l3_bytes"):
+            assert getattr(dump.cpu, field) == getattr(said.cpu, field), (path.name, field)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "40intel64-2g2n4c+pcilocality",
+        "32em64t-2n8c+dax+nvme+mic+dimms",
+        "fakeheterocpunuma",
+        "nvidia-dgx-gb10",
+        "32amd64-4s2n4c-cgroup2",
+    ],
+)
+def test_lstopo_and_sysfs_agree(corpus: Path, name: str) -> None:
+    """The XML that hwloc expects of a snapshot, against our reading of that snapshot. lstopo leaves out CPUs and nodes outside
+    the cpuset."""
+    tree, file = (
+        look(open_host(str(corpus / f"host/hwloc/linux/{name}.{end}"))) for end in ("tar.bz2", "xml")
+    )
+    shown = {thread.id for thread in file.cpu.threads or ()}
+    assert shown == {t.id for t in tree.cpu.threads or () if t.online} & set(tree.container.cpuset or shown)
+    for field in ("core", "package", "l3", "node"):
+        inside = {part & shown for part in _parts(tree, field)} - {frozenset()}
+        assert inside == _parts(file, field), field
+    nodes = {node.id: node for node in tree.numa}
+    for node in file.numa:
+        assert set(node.cpus) <= set(nodes[node.id].cpus), node.id
+        assert node.mem_bytes == nodes[node.id].mem_bytes
+    assert [device.address for device in file.pci] == [device.address for device in tree.pci]
+    assert {n.name for n in file.nics if n.address} == {n.name for n in tree.nics if n.address}
+    assert [(p.device, p.port, p.state) for p in file.rdma] == [
+        (p.device, p.port, p.state) for p in tree.rdma
+    ]
 
 
 def test_xids_of_a_real_kernel_log(corpus: Path) -> None:

@@ -12,6 +12,7 @@ from wellfed.host.assemble import look
 from wellfed.host.door import COMMANDS, PROBES, Command, Host, Reading
 from wellfed.host.live import LiveHost
 from wellfed.host.recorded import host_of, open_recorded
+from wellfed.model.errors import WellfedError
 
 if TYPE_CHECKING:
     import os
@@ -36,8 +37,13 @@ __all__ = [
 
 def open_host(spec: str | None) -> Host:
     """This machine for None, else the recorded one in a tar (`.tar`, `.gz`, `.bz2`, `.xz`), a procfs `.ttar`
-    or a folder. Raises WellfedError when that holds no host."""
-    return LiveHost() if spec is None else open_recorded(spec)
+    or a folder, or the one that a file tells of: lstopo's XML, NCCL's topology, a dump of CPUID. Raises WellfedError when
+    that holds no host."""
+    if spec is None:
+        return LiveHost()
+    from wellfed.host.forms import open_form
+
+    return open_form(spec) or open_recorded(spec)
 
 
 def record(
@@ -46,7 +52,13 @@ def record(
     """Save all that can be seen of a host as a tar (`recorder.py`). Redaction and its patterns are loaded here
     and not at the top: looking at a machine must not pay for them."""
     from wellfed.host.recorder import record as write
+    from wellfed.host.stated import StatedHost
 
+    if isinstance(host, StatedHost):
+        raise WellfedError(
+            f"{host.form} is no machine to record: there is nothing to see but the file itself",
+            hint="wellfed inspect --host FILE -o box.case",
+        )
     return write(host, path, redact=redact, now=now)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from wellfed.host.door import Host
+from wellfed.host.stated import StatedHost
 from wellfed.model.fact import Fact
 from wellfed.model.machine import Machine
 
@@ -47,7 +48,7 @@ def look(host: Host, only: Iterable[str] | None = None) -> Machine:
             broken[f"readers.{name}"] = (
                 f"error: reader failed ({type(error).__name__}: {error}); please report it"
             )
-    machine = assemble(facts, broken)
+    machine = assemble(host.over(facts) if isinstance(host, StatedHost) else facts, broken)
     if host.notes:
         notes = {"recording": "; ".join(host.notes)}
         machine = msgspec.structs.replace(machine, gaps={**machine.gaps, **notes})

@@ -3,7 +3,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -12,6 +12,9 @@ from wellfed.host.door import COMMANDS, ITEM, PROBES, READ_LIMIT, Reading
 from wellfed.model.base import Value
 from wellfed.model.errors import WellfedError
 from wellfed.model.fact import Status
+
+if TYPE_CHECKING:
+    from wellfed.host.stated import StatedHost
 
 FORMAT = 1
 _ROOT_DEPTH = 3
@@ -164,8 +167,9 @@ def host_of(
     )
 
 
-def open_recorded(spec: str) -> RecordedHost:
-    """The host in a file or folder. `FILE::sub/folder` picks one of several machines in one archive."""
+def open_recorded(spec: str) -> "RecordedHost | StatedHost":
+    """The host in a file or folder, or of a dump of CPUID in one. `FILE::sub/folder` picks one of several machines in one
+    archive."""
     name, _, inner = spec.partition("::")
     if not name:
         raise WellfedError("the host has no name", hint="wellfed inspect --record box.tar")
@@ -174,7 +178,14 @@ def open_recorded(spec: str) -> RecordedHost:
         tree = _below(tree, inner)
     if tree.has("/manifest.json") and tree.has("/root"):
         return _ours(tree, spec)
-    return RecordedHost(_rooted(tree, spec), origin=spec)
+    roots = _find_roots(tree)
+    if not roots:
+        from wellfed.host.forms.cpuid import open_cpuid
+
+        dump = open_cpuid(tree, spec)
+        if dump is not None:
+            return dump
+    return RecordedHost(_rooted(tree, roots, spec), origin=spec)
 
 
 def _below(tree: MemoryTree | FolderTree, prefix: str) -> MemoryTree | FolderTree:
@@ -182,8 +193,7 @@ def _below(tree: MemoryTree | FolderTree, prefix: str) -> MemoryTree | FolderTre
     return tree.below(walk(prefix, tree.link)[0] or "/")
 
 
-def _rooted(tree: MemoryTree | FolderTree, spec: str) -> MemoryTree | FolderTree:
-    roots = _find_roots(tree)
+def _rooted(tree: MemoryTree | FolderTree, roots: list[str], spec: str) -> MemoryTree | FolderTree:
     if not roots:
         raise WellfedError(
             f"`{spec}` holds no `sys` or `proc` folder, so it is no recorded host",
