@@ -107,7 +107,9 @@ def test_what_could_not_be_seen_has_its_reason(machine: Machine) -> None:
 def test_a_healthy_machine_raises_no_alarm(machine: Machine, intent: str) -> None:
     verdicts = judge_machine(machine, intent=intent)
     assert [v.code for v in verdicts if v.verdict == "finding" and v.severity != "info"] == []
-    assert [v.code for v in verdicts if v.verdict == "finding"] == ["LIM02"]
+    # Its network has one queue for 16 CPUs, which bears on nothing but many small answers.
+    true_notes = ["IRQ06", "LIM02"] if intent == "throughput" else ["LIM02"]
+    assert [v.code for v in verdicts if v.verdict == "finding"] == true_notes
     assert sum(v.verdict == "pass" for v in verdicts) >= 35, "silence must come from looking"
 
 

@@ -166,7 +166,7 @@ def test_packets_of_each_port() -> None:
     files = port(f"{IB}/mlx5_0/ports/1") | port(f"{IB}/mlx5_0/ports/2") | port(f"{IB}/mlx5_1/ports/1")
     found = assemble(read_rdma(host_of(files, commands={"ibv-devinfo": DEVINFO})))
     assert [one.active_mtu for one in found.rdma] == [1024, 4096, None]
-    assert list(found.gaps) == ["rdma[2].active_mtu"]
+    assert [key for key in found.gaps if "busy" not in key] == ["rdma[2].active_mtu"]
 
 
 def test_limits_of_the_group() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from wellfed.host import cpuinfo
+from wellfed.host.busy import foreign_fact
 from wellfed.host.cores import CPU, online_cpus, present_cpus, read_threads
 from wellfed.host.cpuinfo import CpuInfo, parse_cpuinfo
 from wellfed.host.door import Host, Reading
@@ -47,6 +48,7 @@ def read_cpu(host: Host) -> list[Fact]:
         *_power(host),
         *_throttles(host),
         *_latency_limits(host),
+        foreign_fact(host),
     ]
 
 

@@ -204,8 +204,11 @@ COMMANDS: dict[str, Command] = {
         ("systemctl", "show", "--no-pager", "--property=Id,LimitMEMLOCK,LimitNOFILE,TasksMax", *LIMITED),
         timeout_s=5.0,
     ),
-    "systemctl-manager": Command(
-        ("systemctl", "show", "--no-pager", "--property=NUMAPolicy,NUMAMask"), timeout_s=5.0
+    "systemd-config": Command(
+        # The manager tells nobody over D-Bus; its file may hold environment variables, so two keys pass.
+        ("systemd-analyze", "cat-config", "systemd/system.conf"),
+        timeout_s=5.0,
+        keep=r"^\s*NUMA(?:Policy|Mask)\s*=",
     ),
     "fabricmanager-log": Command(
         ("tail", "-n", "4000", "/var/log/fabricmanager.log"),
@@ -228,6 +231,7 @@ PROBES: dict[str, str] = {
     "numa_calls": "what the kernel says to get_mempolicy and set_mempolicy(DEFAULT): 'ok', 'EPERM' or 'ENOSYS'",
     "own_name": "{on_loopback: bool}: whether /etc/hosts has the host's own name at 127.x",
     "user_namespace": "whether ids here are mapped to others of the host: bool",
+    "busy": "{window_s, cpu_pct: CPU time that others took on our CPUs within that time, percent of one CPU, or null, why: str | null, nics: [{name, mbps}], ports: [{name, gbps}]}",
     "tools": "which programs are in PATH: {name: bool}",
 }
 """Small live questions that are not files, with the shape of their JSON answer."""

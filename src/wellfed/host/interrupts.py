@@ -12,10 +12,11 @@ INTERRUPTS = "/proc/interrupts"
 READ_BYTES = 8 << 20
 IRQS_MAX = 4096
 PLACED_MAX = 512
-"""Interrupts whose CPU is asked for: one small file each."""
+"""Interrupts whose CPU is asked for, the busiest first: one small file each."""
 
 _KINDS = {"0x0207": "rdma", "0x02": "nic", "0x0108": "nvme", "0x03": "gpu", "0x12": "gpu"}
 # `PCI-MSIX-0000:00:05.0` names its device since Linux 6.2; before, it is `PCI-MSI 524288-edge`.
+_MESSAGE = re.compile(r"MSI|-msi")
 _DEVICE = re.compile(r"\bPCI-MSI\S*?-([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\b")
 
 
@@ -41,26 +42,28 @@ def _irqs(host: Host) -> Fact:
         address: _kind(host, address) for address in {line["address"] for line in lines.values()} if address
     }
     irqs = []
-    placed = 0
     for number, line in lines.items():
         kind = kinds.get(line["address"] or "")
-        if kind is None:
-            continue
-        row: dict[str, Any] = {"number": number, "kind": kind, **line}
-        del row["msi"]
-        if kind in ("nic", "rdma") and line["count"] and placed < PLACED_MAX:
-            placed += 1
-            row["effective"] = _cpus(host, f"/proc/irq/{number}/effective_affinity_list")
-        irqs.append(row)
+        if kind is not None:
+            row: dict[str, Any] = {"number": number, "kind": kind, **line}
+            del row["msi"]
+            irqs.append(row)
+    placed = [row for row in irqs if row["kind"] in ("nic", "rdma") and row["count"]]
+    for row in sorted(placed, key=lambda row: -row["count"])[:PLACED_MAX]:
+        row["effective"] = _cpus(host, row["number"])
     return known("irqs", irqs, INTERRUPTS, f"{len(irqs)} interrupts of GPUs, network adapters and disks")
 
 
 def parse_interrupts(text: str) -> dict[int, dict[str, Any]]:
-    """Numbered interrupts with their count, the part of it that one CPU took, and the device if the line names it."""
+    """Numbered message-signalled interrupts with their count, the CPU that took most of it and its part, and the device if
+    the line names it. All others, on a large machine most of the text, are passed over."""
     first, _, rest = text.partition("\n")
-    cpus = len(first.split())
+    numbers = [int(word[3:]) for word in first.split() if re.fullmatch(r"CPU[0-9]{1,4}", word)]
+    cpus = len(numbers)
     found: dict[int, dict[str, Any]] = {}
-    for line in rest.splitlines():
+    for line in rest.splitlines() if cpus else ():
+        if not _MESSAGE.search(line):
+            continue
         label, colon, tail = line.partition(":")
         label = label.strip()
         if (
@@ -81,8 +84,9 @@ def parse_interrupts(text: str) -> dict[int, dict[str, Any]]:
         found[int(label)] = {
             "address": device[1] if device else None,
             "count": total,
+            "busiest": numbers[counts.index(max(counts))] if total else None,
             "max_share": max(counts) / total if total else None,
-            "msi": "MSI" in what,
+            "msi": True,
         }
     return found
 
@@ -103,9 +107,13 @@ def _kind(host: Host, address: str) -> str | None:
     return next((kind for prefix, kind in _KINDS.items() if klass.startswith(prefix)), None)
 
 
-def _cpus(host: Host, path: str) -> tuple[int, ...] | None:
-    text = host.read(path, 4096).text
-    try:
-        return cpu_list(text) if text is not None else None
-    except ValueError:
-        return None
+def _cpus(host: Host, number: int) -> tuple[int, ...] | None:
+    """The CPUs that an interrupt goes to; before Linux 4.15 only those that it may go to are told."""
+    for name in ("effective_affinity_list", "smp_affinity_list"):
+        text = host.read(f"/proc/irq/{number}/{name}", 4096).text
+        try:
+            if text is not None:
+                return cpu_list(text) or None
+        except ValueError:
+            continue
+    return None

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from wellfed.host import ethtool
+from wellfed.host import busy, ethtool
 from wellfed.host.door import Host
 from wellfed.host.parse import cpu_mask, fact, gap, json_field, known, plain
 from wellfed.host.sysfs import last_word, numa_node, number, pci_path, word
@@ -35,7 +35,9 @@ def _interfaces(host: Host) -> list[Fact]:
     virtual = [name for name in names if name not in set(physical)]
     nics = [_physical(host, name) for name in physical]
     nics += [_virtual(host, name) for name in virtual[:_VIRTUAL_MAX]]
+    rates = busy.device_rates(host, "nics", "mbps")
     for nic in nics:
+        nic["busy_mbps"] = rates.get(nic["name"])
         nic["is_default_route"] = None if default is None else nic["name"] in default
     left_out = len(names) - len(nics)
     detail = f"{left_out} more interfaces are not listed" if left_out else None
@@ -184,6 +186,8 @@ def _gaps(host: Host, nics: list[dict[str, Any]]) -> list[Fact]:
             said = host.read(f"{base}/speed", 64)
             detail = said.detail if said.text is None else f"the driver says {said.text.strip()[:20]}"
             gaps.append(gap(f"{key}.speed_mbps", f"{base}/speed", "unsupported", detail))
+        if nic["busy_mbps"] is None:
+            gaps.append(busy.rate_gap(host, f"{key}.busy_mbps"))
         for name, (path, _) in _SEEN.items():
             if nic[name] is None:
                 gaps.append(gap(f"{key}.{name}", f"{base}/{path}"))

@@ -6,15 +6,19 @@ from collections.abc import Callable
 from wellfed.host.cores import NODES, cpu_nodes, node_cpus, online_cpus
 from wellfed.host.cpuinfo import parse_cpuinfo
 from wellfed.host.door import Host
-from wellfed.host.parse import fact, gap, integer, known, numbered, size_bytes
+from wellfed.host.parse import cpu_list, fact, gap, integer, known, numbered, size_bytes
 from wellfed.model.fact import Fact
+
+WEIGHTS = "/sys/kernel/mm/mempolicy/weighted_interleave"
+SYSTEMD = "/run/systemd/system"
+"""There as long as systemd is the first process."""
 
 
 def read_numa(host: Host) -> list[Fact]:
     """Nodes by number. A kernel without NUMA has none, and some firmware puts a CPU in several: then one node
     holds all CPUs, and the fact says that this is how we count, not what the kernel says."""
     nodes = cpu_nodes(host)
-    facts = _services(host, len(nodes))
+    facts = _services(host, tuple(nodes))
     if not nodes:
         shown = numbered(host.listdir(NODES), "node")
         why = f"its {len(shown)} nodes share CPUs" if shown else "the kernel shows no NUMA nodes"
@@ -30,26 +34,35 @@ def read_numa(host: Host) -> list[Fact]:
             fact(f"{key}.mem_free_bytes", meminfo, _meminfo("MemFree"), line="MemFree"),
             fact(f"{key}.file_bytes", meminfo, _meminfo("FilePages"), line="FilePages"),
             *_allocations(host, key, folder),
+            fact(f"{key}.interleave_weight", host.read(f"{WEIGHTS}/node{node}"), integer),
             fact(f"{key}.distances", host.read(f"{folder}/distance"), _distances),
         ]
     return facts
 
 
-def _services(host: Host, nodes: int) -> list[Fact]:
-    """The memory policy that systemd gives its services. Asked only where there is more than one node."""
-    keys = {"NUMAPolicy": "kernel.systemd_numa_policy", "NUMAMask": "kernel.systemd_numa_mask"}
-    if nodes < 2:
-        return [gap(key, NODES, "unsupported", "there is one NUMA node") for key in keys.values()]
-    reading = host.run("systemctl-manager")
-    return [fact(key, reading, _property(name), line=name) for name, key in keys.items()]
+def _services(host: Host, nodes: tuple[int, ...]) -> list[Fact]:
+    """The memory policy that systemd has for itself and all it starts. Asked only where there is more than one node."""
+    keys = ("kernel.systemd_numa_policy", "kernel.systemd_numa_mask")
+    if len(nodes) < 2:
+        return [gap(key, NODES, "unsupported", "there is one NUMA node") for key in keys]
+    if not host.exists(SYSTEMD):
+        return [gap(key, SYSTEMD, "unsupported", "systemd does not run here") for key in keys]
+    reading = host.run("systemd-config")
+    return [
+        fact(keys[0], reading, lambda text: setting(text, "NUMAPolicy").lower(), line="NUMAPolicy"),
+        fact(keys[1], reading, lambda text: mask(setting(text, "NUMAMask"), nodes), line="NUMAMask"),
+    ]
 
 
-def _property(name: str) -> Callable[[str], str | None]:
-    def parse(text: str) -> str | None:
-        found = re.search(rf"^{name}=(.{{0,200}})$", text, re.M)
-        return found[1].strip() if found else None
+def setting(text: str, name: str) -> str:
+    """The value of the last line `name=value`; empty when there is none."""
+    found = re.findall(rf"^[ \t]*{name}[ \t]*=[ \t]*(.{{0,400}}?)[ \t]*$", text, re.M)
+    return str(found[-1]) if found else ""
 
-    return parse
+
+def mask(text: str, nodes: tuple[int, ...]) -> tuple[int, ...]:
+    """Nodes of `0-1,3`, of `0 1 3` or of `all`."""
+    return nodes if text == "all" else cpu_list(",".join(text.split()))
 
 
 def _allocations(host: Host, key: str, folder: str) -> list[Fact]:

@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+from wellfed.host import busy
 from wellfed.host.door import Host
 from wellfed.host.parse import gap, known, numbered
 from wellfed.host.sysfs import numa_node, number, pci_path, word
@@ -28,8 +29,12 @@ def read_rdma(host: Host) -> list[Fact]:
     ports = [port for device in devices for port in _ports(host, device)]
     said = host.run("ibv-devinfo")
     mtus = active_mtus(said.text or "")
+    rates = busy.device_rates(host, "ports", "gbps")
     gaps = []
     for index, port in enumerate(ports):
+        port["busy_gbps"] = rates.get(f"{port['device']}/{port['port']}")
+        if port["busy_gbps"] is None:
+            gaps.append(busy.rate_gap(host, f"rdma[{index}].busy_gbps"))
         port["active_mtu"] = mtus.get((port["device"], port["port"]))
         if port["active_mtu"] is None:
             status = said.status if said.status != "ok" else "unsupported"

@@ -128,7 +128,7 @@ class RecordingHost:
         process = _COMM.fullmatch(real)
         if not process:
             return True
-        kept = real in self.files or process[1] == "2" or not any(map(_COMM.fullmatch, self.files))
+        kept = real in self.files or process[1] in ("1", "2") or not any(map(_COMM.fullmatch, self.files))
         return reading.text is not None and (kept or reading.text.strip() in DAEMONS)
 
     def forget(self, path: str) -> None:

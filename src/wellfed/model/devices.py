@@ -135,7 +135,8 @@ class Link(Value, frozen=True, kw_only=True):
 
 
 class Nic(Value, frozen=True, kw_only=True):
-    """`speed_mbps` is None when the driver does not know (virtio prints -1). `rx_usecs` is interrupt
+    """`speed_mbps` is None when the driver does not know (virtio prints -1). `busy_mbps` is what goes over it now, in the
+    busier direction. `rx_usecs` is interrupt
     coalescing, `rps_cpus` how many CPUs receive packet steering names, `drops` the sum of the driver's own counters of
     packets dropped for want of buffers, `features` the offloads by the name that `ethtool -k` gives them."""
 
@@ -164,11 +165,11 @@ class Nic(Value, frozen=True, kw_only=True):
     channels_max: int | None = None
     rps_cpus: int | None = None
     rx_packets: int | None = None
-    rx_bytes: int | None = None
     drops: int | None = None
     ecn_np: bool | None = None
     ecn_rp: bool | None = None
     features: dict[str, bool] | None = None
+    busy_mbps: float | None = None
 
 
 class Gid(Value, frozen=True, kw_only=True):
@@ -181,7 +182,8 @@ class Gid(Value, frozen=True, kw_only=True):
 
 
 class RdmaPort(Value, frozen=True, kw_only=True):
-    """One port of an RDMA device. `rate_gbps` from `rate`; error counters summed over the two counter folders."""
+    """One port of an RDMA device. `rate_gbps` from `rate`; error counters summed over the two counter folders.
+    `busy_gbps` is what goes over it now, in the busier direction."""
 
     device: str
     port: int
@@ -199,6 +201,7 @@ class RdmaPort(Value, frozen=True, kw_only=True):
     gids: tuple[Gid, ...] | None = None
     active_mtu: int | None = None
     netdev: str | None = None
+    busy_gbps: float | None = None
 
 
 class Disk(Value, frozen=True, kw_only=True):
@@ -247,34 +250,31 @@ class Array(Value, frozen=True, kw_only=True):
 
 
 class Irq(Value, frozen=True, kw_only=True):
-    """One interrupt of a device. `kind` is `gpu`, `nic`, `rdma`, `nvme` or `other`, by the driver's name for it;
-    `allowed` the CPUs that it may go to, `effective` the one the kernel chose; `count` since boot, `max_share` the part
-    of them that one CPU took."""
+    """One interrupt of a device. `kind` is `gpu`, `nic`, `rdma` or `nvme`, by the device's class; `effective` are the
+    CPUs that it goes to; `count` since boot, `busiest` the CPU that took most of them and `max_share` its part."""
 
     number: int
     kind: str | None = None
     address: str | None = None
-    allowed: tuple[int, ...] | None = None
     effective: tuple[int, ...] | None = None
     count: int | None = None
+    busiest: int | None = None
     max_share: float | None = None
 
 
 class Process(Value, frozen=True, kw_only=True):
-    """A process that holds a GPU, or takes CPU time on cores that this job may use. `name` is a known daemon's or an
-    interpreter's, else `other`. `gpus` are indexes; `masks` counts the different CPU masks of its threads; `pages` are
-    pages by NUMA node (`N0` -> 1000), `policy` the memory policy of most of them; `libraries` the watched ones it has
-    mapped. `is_foreign`: of another user, or outside our own session."""
+    """A process that holds a GPU. `name` is a known daemon's or an interpreter's, else `other`. `gpus` are indexes;
+    `allowed` is where its first thread may run, `thread_cpus` where any of its threads may; `pages` are pages of 4 KiB by
+    NUMA node (`N0` -> 1000), `policy` the memory policy of most of them; `libraries` the OpenMP and NCCL libraries that it
+    has mapped. `is_foreign`: of another user; None when of ours, but outside our control group."""
 
     pid: int
     name: str | None = None
     gpus: tuple[int, ...] = ()
     allowed: tuple[int, ...] | None = None
-    threads: int | None = None
-    masks: int | None = None
+    thread_cpus: tuple[int, ...] | None = None
     pages: dict[str, int] | None = None
     policy: str | None = None
-    cpu_pct: float | None = None
     oom_score_adj: int | None = None
     libraries: tuple[str, ...] | None = None
     is_foreign: bool | None = None

@@ -46,7 +46,8 @@ class Cpu(Value, frozen=True, kw_only=True):
     """`logical` counts online logical CPUs; `allowed` are those this process may use (affinity and cpuset).
     `rapl_*` are of the first package. `dma_latency_us` is what /dev/cpu_dma_latency asks for, `dma_latency_holders` the
     names of known daemons that hold it open. `resume_latency_us` are the different values of the CPUs' own limits.
-    `foreign_pct` is CPU time that others took on the allowed CPUs, in percent of one CPU."""
+    `foreign_pct` is CPU time that others took on the allowed CPUs just now, in percent of one CPU; others are all outside
+    our control group."""
 
     arch: str | None = None
     vendor: str | None = None
@@ -95,7 +96,9 @@ class Cpu(Value, frozen=True, kw_only=True):
 
 
 class NumaNode(Value, frozen=True, kw_only=True):
-    """`cpus` is empty for a memory-only node (CXL, GPU memory). `distances` is this node's row, by node order."""
+    """`cpus` is empty for a memory-only node (CXL, GPU memory). `distances` is this node's row, by node order. `hits` are
+    pages that were wanted here and came from here since boot, `foreign` those that had to come from another node, `misses`
+    those that another node could not give."""
 
     id: int
     cpus: tuple[int, ...] = ()
@@ -186,7 +189,7 @@ class Kernel(Value, frozen=True, kw_only=True):
     events: dict[str, int] = {}
     aspm_policy: str | None = None
     systemd_numa_policy: str | None = None
-    systemd_numa_mask: str | None = None
+    systemd_numa_mask: tuple[int, ...] | None = None
     default_irq_affinity: tuple[int, ...] | None = None
     workqueue_cpumask: tuple[int, ...] | None = None
     softnet: SoftNet | None = None
@@ -215,7 +218,7 @@ class Limits(Value, frozen=True, kw_only=True):
 class Container(Value, frozen=True, kw_only=True):
     """`kind` is `docker`, `podman`, `kubernetes`, `lxc`... or `none`. Limits are the tightest along the
     cgroup path; None with a fact of status ok does not occur: unlimited memory is -1, an unlimited quota is -1.
-    `user_namespace`: root here is not root of the host. `numa_calls` says what the kernel answers to memory policies
+    `sees_host_processes`: processes of others are visible at all. `user_namespace`: root here is not root of the host. `numa_calls` says what the kernel answers to memory policies
     (`ok`, `EPERM`, `ENOSYS`)."""
 
     kind: str | None = None
@@ -245,6 +248,7 @@ class Container(Value, frozen=True, kw_only=True):
     user_namespace: bool | None = None
     net_sys_writable: bool | None = None
     numa_calls: str | None = None
+    sees_host_processes: bool | None = None
 
 
 class Package(Value, frozen=True, kw_only=True):

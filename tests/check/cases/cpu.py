@@ -41,6 +41,11 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         "info",
     ),
     "CPU15": (_busy(0, 1), _busy(0), "info"),
+    "CPU21": (
+        {"cpu": {"foreign_pct": 140.0, "allowed": [0, 1, 2, 3]}},
+        {"cpu": {"foreign_pct": 140.0, "allowed": list(range(64))}},
+        "info",
+    ),
     "CPU18": (_grace(4096), _grace(65536), "info"),
 }
 WORDS = {

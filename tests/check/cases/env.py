@@ -24,11 +24,25 @@ CASES: dict[str, Any] = {
         {**_set(CUDA_DEVICE_MAX_CONNECTIONS="32"), "gpus": _NVIDIA},
         "info",
     ),
+    "ENV08": (
+        _set(PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True,max_split_size_mb:8"),
+        _set(PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb:128"),
+        "warning",
+    ),
     "ENV10": (_set(NCCL_DEBUG="INFO"), _set(NCCL_DEBUG="WARN"), "info"),
     "ENV12": (
         {**_set(NCCL_SOCKET_IFNAME="ib0"), "nics": [{"name": "eth0", "state": "up"}]},
         {**_set(NCCL_SOCKET_IFNAME="eth"), "nics": [{"name": "eth0", "state": "up"}]},
         "warning",
+    ),
+    "ENV13": (
+        {**_set(), "cpu": {"allowed": [0, 1], "logical": 64}, "gpus": _NVIDIA * 2},
+        {
+            **_set(NCCL_IGNORE_CPU_AFFINITY="1"),
+            "cpu": {"allowed": [0, 1], "logical": 64},
+            "gpus": _NVIDIA * 2,
+        },
+        "info",
     ),
     "ENV15": (
         {"software": {"env_files": {"NCCL_TOPO_FILE": False}}},
@@ -36,6 +50,11 @@ CASES: dict[str, Any] = {
         "warning",
     ),
     "ENV16": (_set(CUDA_MODULE_LOADING="EAGER"), _set(CUDA_MODULE_LOADING="LAZY"), "info"),
+    "ENV17": (
+        {**_set(), "gpus": [*_NVIDIA, {"vendor": "nvidia", "name": "Tesla T4"}]},
+        {**_set(), "gpus": _NVIDIA * 2},
+        "info",
+    ),
     "ENV18": (_set(CUDA_CACHE_DISABLE="1"), _set(CUDA_CACHE_DISABLE="0"), "info"),
     "ENV19": (_set(TOKENIZERS_PARALLELISM="false"), _set(TOKENIZERS_PARALLELISM="true"), "info"),
     "ENV21": (

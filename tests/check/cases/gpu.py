@@ -17,7 +17,12 @@ def _slowed(us: int) -> dict[str, Any]:
 
 
 def _holder(**fields: Any) -> dict[str, Any]:
-    return {**_one(), "processes": [{"pid": 7, "gpus": [0], **fields}]}
+    process = {"pid": 7, "gpus": [0], **fields}
+    return {
+        **_one(processes=[{"pid": 7}]),
+        "processes": [process],
+        "container": {"sees_host_processes": True},
+    }
 
 
 SWITCH = {"address": "0000:05:00.0", "vendor": "0x10de", "class_code": "0x068000"}

@@ -28,6 +28,11 @@ CASES: dict[str, Any] = {
         "info",
     ),
     "LIM06": (_sshd(1024, ["sshd"]), _sshd(1024, ["docker"]), "info"),
+    "LIM08": (
+        {"processes": [{"pid": 7, "gpus": [0], "oom_score_adj": 200}]},
+        {"processes": [{"pid": 7, "gpus": [0], "oom_score_adj": 0}]},
+        "info",
+    ),
     "LIM09": (
         {"kernel": {"sysctls": {"kernel.yama.ptrace_scope": "2"}}},
         {"kernel": {"sysctls": {"kernel.yama.ptrace_scope": "1"}}},

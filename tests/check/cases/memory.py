@@ -30,7 +30,15 @@ def _zeroing(build: str) -> dict[str, Any]:
 _COLLECTING = {"thp_enabled": "always", "khugepaged_pages_to_scan": 4096}
 _ISOLATED = {"cpu": {"isolated": [2, 3]}}
 
+
+def _weights(*weights: int) -> dict[str, Any]:
+    nodes = [{"id": i, "cpus": [] if i else [0], "mem_bytes": 1 << 36} for i in range(len(weights))]
+    rows = [{**node, "interleave_weight": weight} for node, weight in zip(nodes, weights, strict=True)]
+    return {"numa": rows, "seen": ("gpus",)}
+
+
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "MEM19": (_weights(1, 1), _weights(5, 2), "info"),
     "MEM03": (
         _memory(**_COLLECTING, khugepaged_scan_sleep_ms=100),
         _memory(**_COLLECTING, khugepaged_scan_sleep_ms=10000),

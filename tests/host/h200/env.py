@@ -15,4 +15,7 @@ ARGUED = {
     "ENV23": "WORLD_SIZE is not set: one process",
     "ENV24": "none is set",
     "ENV12": "neither variable is set",
+    "ENV08": "neither variable is set",
+    "ENV13": "one GPU",
+    "ENV17": "one GPU",
 }

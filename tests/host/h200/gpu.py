@@ -12,6 +12,6 @@ ARGUED: dict[str, str] = {
     "GPU23": "`Disabled by default` in the GPU's power file",
     "GPU25": "no AMD GPU",
     "GPU26": "no AMD GPU",
-    "GPU27": "processes were not recorded",
+    "GPU27": "nvidia-smi: no running processes, and process 2 is kthreadd: all of them can be seen",
     "GPU28": "nobody ran DCGM there",
 }

@@ -6,4 +6,5 @@ ARGUED = {
     "LIM09": "asked for benchmarks only",
     "LIM05": "/proc/self/limits: core file size 0",
     "LIM07": "it is a container, whose weight is given from outside",
+    "LIM08": "nvidia-smi: no process on the GPU",
 }
