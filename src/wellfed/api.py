@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from wellfed.model.placement import Placement
     from wellfed.model.ranks import Stragglers
     from wellfed.model.timeline import Timeline
+    from wellfed.report.exports import Export
 
 __all__ = [
     "WellfedError",
@@ -60,6 +61,7 @@ __all__ = [
     "trace",
     "tune_apply",
     "tune_confirm",
+    "tune_export",
     "tune_log",
     "tune_plan",
     "tune_status",
@@ -909,6 +911,46 @@ def tune_log(journal: PathLike | None = None) -> "TuneLog":
         state = "waiting" if waits else "open" if is_open(records) else "undone"
         found.append(Logged(txid=name, state=state, records=tuple(records)))  # type: ignore[arg-type]
     return TuneLog(folder=os.fspath(place.folder), transactions=tuple(found))
+
+
+def tune_export(
+    form: str,
+    host: PathLike | None = None,
+    *,
+    intent: str = "training",
+    changes: PathLike | None = None,
+    allow: Sequence[str] = (),
+    only: Sequence[str] = (),
+    ignore: Mapping[str, str] | None = None,
+    redact: bool = False,
+) -> "Export":
+    """What `tune_plan` would change, as files for sysctl.d, systemd, tmpfiles.d, udev, tuned or Ansible, or as kernel
+    arguments (`wellfed.report.exports.FORMS`); `.files` have path and text, `.left` says what the form can't carry and why.
+    Nothing is written. With `redact` names and keys in the kernel's command line are hidden; all else is needed as it is.
+    Raises WellfedError as `tune_plan` does, and for an unknown form."""
+    from wellfed.apply.engine import in_order
+    from wellfed.model.redact import redact_case
+    from wellfed.report.exports import FORMS, export, of_plan
+
+    if form not in FORMS:
+        raise WellfedError(f"no form `{form}`", hint=f"one of: {', '.join(FORMS)}")
+    # Restarts and the network are told in comments: here nothing is written that would need consent.
+    plan = tune_plan(
+        host, intent=intent, yes=True, allow=allow, only=only, changes=changes, confirm=True, ignore=ignore
+    )
+    kept, left = of_plan(plan)
+    machine = Machine()
+    if form == "cmdline":
+        case = inspect(host)
+        machine = (redact_case(case) if redact else case).machine or machine
+    return export(
+        form,
+        [*in_order(kept), *plan.instructions],
+        left=left,
+        cmdline=machine.kernel.cmdline,
+        arch=machine.cpu.arch,
+        made_by=_made_by(f"tune export {form}"),
+    )
 
 
 def _journal(folder: PathLike | None) -> "Journal":

@@ -79,19 +79,25 @@ def glob_free(path: str) -> str:
     return re.sub(r"\[(.)\]", r"\1", path)
 
 
-_TOKEN = re.compile(r'([A-Z]+(?:\{[^{}"]+\})?)(==|!=|\+=|=)"((?:\\"|[^"])*)"(?:, *|$)')
+_KEY = re.compile(r"([A-Z]+(?:\{[^{}\"]+\})?)(==|!=|\+=|=)\"")
 
 
 def udev(text: str) -> list[dict[str, tuple[str, str]]]:
-    """udev(7): each rule as key -> (operator, value), substitutions left in."""
+    """udev(7): each rule as key -> (operator, value), substitutions left in. Within quotes only `\\"` is an escape, and
+    the first quote without one ends them."""
     found = []
     for _, line in rows(text):
         at, rule = 0, {}
         while at < len(line):
-            token = _TOKEN.match(line, at)
+            token = _KEY.match(line, at)
             assert token is not None, line[at:]
-            rule[token[1]] = (token[2], token[3].replace('\\"', '"'))
-            at = token.end()
+            at, value = token.end(), ""
+            while line[at] != '"':
+                at += line.startswith('\\"', at)
+                value, at = value + line[at], at + 1
+            rule[token[1]] = (token[2], value)
+            assert line[at + 1 :][:2] in ("", ", ")
+            at += 3
         found.append(rule)
     return found
 

@@ -231,16 +231,12 @@ def sorted_out(form: str, changes: list[Change]) -> Export:
     return found
 
 
-@given(CHANGES)
-@settings(max_examples=80, deadline=None)
-def test_sysctl_files_say_what_the_changes_say(changes: list[Change]) -> None:
+def check_sysctl(changes: list[Change]) -> None:
     found = sorted_out("sysctl", changes)
     assert read.sysctl_d(text_of(found)) == expected(changes, found)
 
 
-@given(CHANGES)
-@settings(max_examples=80, deadline=None)
-def test_tmpfiles_say_what_the_changes_say_in_their_order(changes: list[Change]) -> None:
+def check_tmpfiles(changes: list[Change]) -> None:
     found = sorted_out("tmpfiles", changes)
     got = [(read.glob_free(name), value) for name, value in read.tmpfiles(text_of(found))]
     wanted = expected(changes, found)
@@ -250,9 +246,7 @@ def test_tmpfiles_say_what_the_changes_say_in_their_order(changes: list[Change])
     assert got == wanted[:first] + wanted[first:]
 
 
-@given(CHANGES)
-@settings(max_examples=80, deadline=None)
-def test_rules_of_udev_say_what_the_changes_say(changes: list[Change]) -> None:
+def check_udev(changes: list[Change]) -> None:
     found = sorted_out("udev", changes)
     place = {"block": "/sys/block/{}", "net": "/sys/class/net/{}", "pci": "/sys/bus/pci/devices/{}"}
     got = []
@@ -265,9 +259,7 @@ def test_rules_of_udev_say_what_the_changes_say(changes: list[Change]) -> None:
     assert got == expected(changes, found)
 
 
-@given(CHANGES)
-@settings(max_examples=80, deadline=None)
-def test_profiles_of_tuned_say_what_the_changes_say(changes: list[Change]) -> None:
+def check_tuned(changes: list[Change]) -> None:
     found = sorted_out("tuned", changes)
     profile = read.tuned(text_of(found))
     sysctls = [(name, value) for name, value in expected(changes, found) if name.startswith("/proc/sys/")]
@@ -282,13 +274,54 @@ def commands(text: str) -> list[list[str]]:
     return [read.command(line.removeprefix("-")) for line in lines if line != "/bin/true"]
 
 
-@given(CHANGES)
-@settings(max_examples=80, deadline=None)
-def test_units_say_what_the_changes_say(changes: list[Change]) -> None:
+def check_systemd(changes: list[Change]) -> None:
     found = sorted_out("systemd", changes)
     wanted = [(name, value.removeprefix("@")) for name, value in expected(changes, found)]
     assert [(words[-2], words[-1]) for words in commands(text_of(found))] == wanted
+    is_beside = [words[2].startswith("for f in $1; do cat ") for words in commands(text_of(found))]
+    assert is_beside == [value.startswith("@") for _, value in expected(changes, found)]
     assert {tuple(words[:2]) for words in commands(text_of(found))} <= {("/bin/sh", "-c")}
+
+
+CHECKS = {
+    "sysctl": check_sysctl, "tmpfiles": check_tmpfiles, "udev": check_udev, "tuned": check_tuned, "systemd": check_systemd,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", CHECKS)
+@given(changes=CHANGES)
+@settings(max_examples=60, deadline=None)
+def test_files_say_what_the_changes_say_and_nothing_else(form: str, changes: list[Change]) -> None:
+    CHECKS[form](changes)
+
+
+@pytest.mark.parametrize("form", CHECKS)
+@pytest.mark.parametrize("value", [
+    "-", "--", "-n", "<5", ">5", "<", ">", '"', '""', '"a"', "'", "'a'", "\\", "a\\", '\\"', '"\\', "\\n", "\\x2d", "%", "%%", "%n", "%k",
+    "$", "$$", "$a", "${a}", "$(id)", "`id`", "#", "#a", "a #b", "a ;b", ";", "a;b", "a = b", "=", "=a", "[a]", "a\tb", " a ", "\ta\n",
+    "a  b", "*", "?", "{", "{{ a }}", "é", "漢😀", "a\nb", "a\rb", "\0", "\x1b[31m", "\u202e", "\u2028", "\ud800", "@", "@a", "@a b", "", " ", "x" * 5000,
+])  # fmt: skip
+def test_values_that_a_format_may_take_for_its_own(form: str, value: str) -> None:
+    names = ["vm.stat_interval", "kernel.a"], ["sda/queue/scheduler", "nvme*n1/queue/a"]
+    CHECKS[form](
+        [change("sysctl", name, value) for name in names[0]]
+        + [change("block", name, value) for name in names[1]]
+    )
+
+
+@pytest.mark.parametrize(
+    ("form", "values"),
+    [
+        ("sysctl", ["a #b", '"a"', "$a %n", "a\\", "<5", "-"]),
+        ("tmpfiles", ["a #b", '"a"', "$a %n", "a\\", "<5", "-"]),
+        ("udev", ["a #b", '"a"', "$a %n", "a\\b", "<5", "-"]),
+        ("tuned", ["a#b", "'a'", "$a %n", "a\\", "-"]),
+        ("systemd", ["a #b", '"a"', "$a %n", "a\\", "<5", "-", "@a"]),
+    ],
+)
+def test_what_a_format_can_say_is_carried(form: str, values: list[str]) -> None:
+    kind, target = ("sysctl", "vm.x") if form == "sysctl" else ("block", "sda/queue/x")
+    assert [value for value in values if made(form, [change(kind, target, value)]).carried == 0] == []
 
 
 @given(CHANGES, st.lists(st.tuples(st.sampled_from(["/etc/security/limits.d/90-wellfed.conf", "/etc/sysctl.d/91-wellfed-a.conf"]), NASTY), max_size=2, unique_by=lambda one: one[0]))  # fmt: skip
@@ -310,8 +343,9 @@ def test_plays_hold_the_other_forms_and_files_letter_by_letter(
     for one in drops:
         if export_parts.told(one) not in left:
             assert copied.pop(one.target) == one.new
-    sysctls = [one for one in changes if one.kind == "sysctl" and export_parts.told(one) not in left]
-    others = [one for one in changes if one.kind != "sysctl" and export_parts.told(one) not in left]
+    kept = [one for one in changes if export_parts.told(one) not in left]
+    sysctls = [one for one in kept if one.kind == "sysctl" and not one.new.strip(" \t\r\n").startswith("@")]
+    others = [one for one in kept if one not in sysctls]
     assert copied.pop("/etc/sysctl.d/90-wellfed.conf", None) == (
         exports.sysctl_d(sysctls).files[0].text if sysctls else None
     )

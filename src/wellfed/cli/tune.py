@@ -5,6 +5,7 @@ import shlex
 
 import click
 
+from wellfed.cli import tune_export
 from wellfed.cli.common import Output, emit_value, host_option, is_unicode, output_options
 from wellfed.cli.config import ignores, intent_option
 from wellfed.cli.progress import progress
@@ -248,4 +249,4 @@ def _leave(is_bad: bool) -> None:
         click.get_current_context().exit(1)
 
 
-# Verbs with a module of their own are added here: command.add_command(tune_export.command)
+command.add_command(tune_export.command)

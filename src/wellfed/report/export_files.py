@@ -63,6 +63,7 @@ def sysctl_d(changes: Sequence[Change], *, left: Sequence[Left] = (), made_by: s
                 if change.kind in SYSFS_KINDS
                 else str(_elsewhere(change))
             )
+        plain_value(change)
         name, value = sysctl_of(change)
         return f"{sysctl_name(name)} = {value}"
 
@@ -187,6 +188,7 @@ def tuned_profile(changes: Sequence[Change], *, left: Sequence[Left] = (), made_
 
     def option(change: Change) -> tuple[str, str, str]:
         if change.kind == "sysctl":
+            plain_value(change)
             name, value = sysctl_of(change)
             return "sysctl", sysctl_name(name), _tuned_value(value)
         if change.kind in SYSFS_KINDS:

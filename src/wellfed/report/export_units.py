@@ -110,11 +110,12 @@ def _part(change: Change) -> _Part:
 
 def _command(change: Change) -> str:
     """Raises Unfit."""
-    if change.kind == "sysctl":
-        name, value = sysctl_of(change)
-        return _shell(_ONE, f"/proc/sys/{name}", value)
-    if change.kind in SYSFS_KINDS:
-        path, value = path_of(change), value_of(change)
+    if change.kind == "sysctl" or change.kind in SYSFS_KINDS:
+        if change.kind == "sysctl":
+            name, value = sysctl_of(change)
+            path = f"/proc/sys/{name}"
+        else:
+            path, value = path_of(change), value_of(change)
         if value.startswith("@"):
             if not re.fullmatch(r"@\w+", value, re.ASCII):
                 raise Unfit(f"`{value}` names no file beside it")
@@ -178,8 +179,7 @@ def dropin(change: Change) -> File:
 def ansible(changes: Sequence[Change], *, left: Sequence[Left] = (), made_by: str = "") -> Export:
     """A play: drop-ins as they are, sysctls in a file of sysctl.d, the rest in units, states of services by the module for
     them. Only modules that come with Ansible itself; texts are marked so that no template in them is filled in."""
-    kinds = {"sysctl": "sysctl", "service": "service", "dropin": "dropin"}
-    carried, more = sort_out(changes, lambda change: _task_kind(change, kinds))
+    carried, more = sort_out(changes, _task_kind)
     of = {
         kind: [change for change, told in carried if told == kind]
         for kind in ("sysctl", "service", "dropin", "unit")
@@ -223,18 +223,19 @@ def ansible(changes: Sequence[Change], *, left: Sequence[Left] = (), made_by: st
     return Export("ansible", (File(path, joined([*lines, *not_here(both)])),), len(carried), tuple(both))
 
 
-def _task_kind(change: Change, kinds: dict[str, str]) -> str:
-    """Which task a change goes to; Unfit is raised by what writes that task."""
-    if change.kind == "sysctl":
-        sysctl_of(change)
-    elif change.kind == "service":
+def _task_kind(change: Change) -> str:
+    """Which task a change goes to. Raises Unfit."""
+    if change.kind == "sysctl" and not sysctl_of(change)[1].startswith("@"):
+        return "sysctl"
+    if change.kind == "service":
         unit_of(change)
         unit_words(change)
-    elif change.kind == "dropin":
+        return "service"
+    if change.kind == "dropin":
         dropin(change)
-    else:
-        _part(change)
-    return kinds.get(change.kind, "unit")
+        return "dropin"
+    _part(change)
+    return "unit"
 
 
 def _service(change: Change) -> list[str]:
