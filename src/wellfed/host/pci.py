@@ -357,6 +357,7 @@ def _lspci_device(head: re.Match[str]) -> dict[str, Any]:
         "width": None,
         "width_max": None,
         **dict.fromkeys(_TOLD),
+        "is_virtual": vendor == _VIRTIO or "Virtual Function" in head.group(4),
         "secondary": None,
         "denied": False,
         "part": "",
