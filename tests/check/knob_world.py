@@ -28,6 +28,7 @@ CHOICES = {
     "enabled": ("always", "madvise", "never"),
     "defrag": ("always", "defer", "defer+madvise", "madvise", "never"),
     "shmem_enabled": ("always", "within_size", "advise", "never", "deny", "force"),
+    "policy": ("default", "performance", "powersave", "powersupersave"),
     "scheduler": ("none", "mq-deadline", "kyber", "bfq"),
 }
 """Knobs that show all that they take, the chosen one in brackets."""
@@ -113,6 +114,9 @@ def _files(machine: Machine) -> Iterator[tuple[str, str, str]]:
         folder = f"{memory_reader.POOLS}/hugepages-{pool.page_bytes >> 10}kB"
         yield "memory.huge_pools", f"{folder}/nr_hugepages", str(pool.total)
         yield "memory.huge_pools", f"{folder}/free_hugepages", str(pool.free)
+    if machine.kernel.aspm_policy is not None:
+        text = _brackets(CHOICES["policy"], machine.kernel.aspm_policy)
+        yield "kernel.aspm_policy", "/sys/module/pcie_aspm/parameters/policy", text
     yield from _cpu_files(machine)
     for index, disk in enumerate(machine.disks):
         for name in ("scheduler", "read_ahead_kb", "nr_requests", "rq_affinity", "nomerges"):
@@ -222,7 +226,7 @@ def _facts(node: Any, path: str) -> Iterator[Fact]:
 
 def followed(machine: Machine) -> Machine:
     """The machine with what devices do by themselves after a change: a RoCE port uses the largest MTU of InfiniBand
-    that fits its interface's frames (with 64 bytes for headers)."""
+    that fits its interface's frames (with 64 bytes for headers), and no link sleeps under a policy for performance."""
     frames = {nic.name: nic.mtu for nic in machine.nics if nic.mtu is not None}
     ports = tuple(
         replace(
@@ -233,7 +237,10 @@ def followed(machine: Machine) -> Machine:
         else port
         for port in machine.rdma
     )
-    return replace(machine, rdma=ports)
+    pci = machine.pci
+    if machine.kernel.aspm_policy == "performance":
+        pci = tuple(replace(device, aspm=device.aspm and "disabled") for device in pci)
+    return replace(machine, rdma=ports, pci=pci)
 
 
 # -- settings that are no files -----------------------------------------------------------------------------

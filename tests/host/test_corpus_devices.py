@@ -9,10 +9,12 @@ from typing import NamedTuple
 
 import pytest
 
+from wellfed.check import judge_machine
 from wellfed.host import gpu, network, pci, rdma, software, topology
 from wellfed.host.assemble import assemble
 from wellfed.host.recorded import RecordedHost, host_of, open_recorded
 from wellfed.model import Machine
+from wellfed.model.base import replace
 from wellfed.model.errors import WellfedError
 
 pytestmark = pytest.mark.corpus
@@ -182,6 +184,18 @@ def test_an_h100_machine_by_lspci(root: Path) -> None:
     redirecting = [device.address for device in machine.pci if device.acs_redirect]
     lines = re.findall(r"ACSCtl:.*", text)
     assert len(redirecting) == sum("ReqRedir+" in line or "UpstreamFwd+" in line for line in lines) == 4
+
+
+def test_the_control_registers_of_a_sound_h100_machine_raise_nothing(root: Path) -> None:
+    """Eight GPUs and their adapters below switches: every register is as it should be, seen and judged."""
+    machine = look(host_of({}, commands={"lspci": (root / "gpud/pkg/pci/testdata/lspci-vvv").read_text()}))
+    machine = replace(machine, cpu=replace(machine.cpu, hypervisor="none", arch="x86_64"))
+    judged = {verdict.code: verdict for verdict in judge_machine(machine)}
+    for code in ("PCIE02", "PCIE04", "BIOS08"):
+        assert judged[code].verdict == "pass", judged[code].message
+        assert len(judged[code].where["pci"]) >= 8 + 8
+    adapters = [device for device in machine.pci if device.vendor == "0x15b3"]
+    assert {(one.max_read_request, one.relaxed_ordering) for one in adapters} == {(4096, True)}
 
 
 def test_an_azure_a100_machine_by_lspci(root: Path) -> None:

@@ -313,3 +313,12 @@ def test_windows_without_an_address(windows: list[tuple[int, int, int]], unplace
 @pytest.mark.parametrize("text", ["", "x", "0x0 0x0", "\n" * 9, "0x" + "0" * 99])
 def test_odd_windows_are_unknown(text: str) -> None:
     assert by_address(look(tree(**{"GPU/resource": text})))["0000:19:00.0"].bars_unplaced is None
+
+
+def test_windows_without_an_address_by_lspci() -> None:
+    text = REGISTERS + (
+        "\tRegion 0: Memory at 1a000000000 (64-bit, prefetchable) [size=16M]\n"
+        "\tRegion 2: Memory at <unassigned> (64-bit, prefetchable)\n\tRegion 5: I/O ports at <unassigned>\n"
+    )
+    assert [device.bars_unplaced for device in look({}, text).pci] == [1]
+    assert [device.bars_unplaced for device in look({}, REGISTERS).pci] == [None]

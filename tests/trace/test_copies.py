@@ -107,3 +107,55 @@ def test_pageable_results_are_told_to_be_fetched_not_loaded(tmp_path: Path) -> N
     fetched = next(v for v in api.trace(write(tmp_path / "b.json", rows)).verdicts if v.code == "T140")
     assert fetched.verdict == "finding" and "to pageable memory" in fetched.message
     assert "DataLoader" not in (fetched.remedy or "") and "pinned buffer" in (fetched.remedy or "")
+
+
+JOINED = ("NVIDIA GH200 480GB", "NVIDIA GB200", "NVIDIA GB10")
+
+
+def needless(tmp_path: Path, gpu: str, rows: list[dict[str, object]]) -> Verdict | None:
+    path = write(tmp_path / "t.json", rows, deviceProperties=[{"id": 0, "name": gpu}])
+    return next((v for v in api.trace(path).verdicts if v.code == "T280"), None)
+
+
+@pytest.mark.parametrize("gpu", JOINED)
+def test_a_gpu_that_could_read_in_place_is_told_so_without_a_promise(tmp_path: Path, gpu: str) -> None:
+    found = needless(tmp_path, gpu, simulate(steps=5, pinned_us=1_500.0).events)
+    assert found is not None and (found.verdict, found.severity) == ("finding", "info")
+    assert found.gain is not None and (found.gain.basis, found.gain.speedup) == ("none", None)
+    assert "100.0 MB" in found.message and "1.5 ms" in found.message and "not known" in found.message
+    assert found.evidence and all("Pinned -> Device" in one.text for one in found.evidence)
+
+
+def test_copies_that_hide_are_copies_too(tmp_path: Path) -> None:
+    rows = simulate(steps=5, pinned_us=400.0).events
+    for e in rows:
+        if e["cat"] == "gpu_memcpy":
+            e["args"]["stream"], e["tid"] = 20, 20
+            e["ts"] += 420.0
+    found = needless(tmp_path, JOINED[0], rows)
+    assert found is not None and found.verdict == "finding"
+
+
+@pytest.mark.parametrize(
+    "gpu", ["NVIDIA H200", "NVIDIA H100 80GB HBM3", "NVIDIA GeForce RTX 4090", "Unheard Of"]
+)
+def test_behind_pcie_nothing_is_said_of_reading_in_place(tmp_path: Path, gpu: str) -> None:
+    assert needless(tmp_path, gpu, simulate(steps=5, pinned_us=1_500.0).events) is None
+
+
+@pytest.mark.parametrize(
+    "kind", [{"fetch_us": 1_500.0}, {"pageable_us": 1_500.0}, {"pinned_us": 20.0}, {}], ids=str
+)
+def test_other_copies_and_small_ones_are_not_needless(tmp_path: Path, kind: dict[str, float]) -> None:
+    found = needless(tmp_path, JOINED[0], simulate(steps=5, **kind).events)  # type: ignore[arg-type]
+    assert found is not None and found.verdict == "pass"
+
+
+def test_without_steps_the_share_is_of_the_trace(tmp_path: Path) -> None:
+    rows = [e for e in simulate(steps=5, pinned_us=1_500.0).events if not e["name"].startswith("Profiler")]
+    for k, e in enumerate(rows):
+        if e["name"] == "gemm":
+            e["name"] = f"gemm_{k}"
+    found = needless(tmp_path, JOINED[0], rows)
+    assert found is not None and found.verdict == "finding" and "7.5 ms of the" in found.message
+    assert "500.0 MB" in found.message and "trace;" in found.message

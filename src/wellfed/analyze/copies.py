@@ -35,7 +35,9 @@ class Copies:
     """Copies that are not of pageable memory. `events` are their indices in the `Work`. Times in ns of a step (of all
     that was recorded, where there are no steps): `exposed_ns` in which the device does nothing but them, of that
     `to_host_ns` of copies to the host; `fetched_ns` of copies to pageable memory. `pinned` says that the recording
-    names the memory. `lines` are the longest: (ns of the timeline, ns, text)."""
+    names the memory. `lines` are the longest: (ns of the timeline, ns, text). `pinned_up_ns` is the time of all copies from
+    pinned memory to the device, hidden or not, `pinned_up_bytes` what they carry (0: not recorded), `pinned_up_lines` the
+    longest of them."""
 
     events: frozenset[int] = frozenset()
     exposed_ns: int = 0
@@ -44,6 +46,9 @@ class Copies:
     gbs: float | None = None
     pinned: bool = False
     lines: tuple[tuple[int, int, str], ...] = ()
+    pinned_up_ns: int = 0
+    pinned_up_bytes: int = 0
+    pinned_up_lines: tuple[tuple[int, int, str], ...] = ()
 
 
 def copies_of(timeline: Timeline, work: Work, covers: Covers, windows: list[tuple[int, int]]) -> Copies:
@@ -59,20 +64,37 @@ def copies_of(timeline: Timeline, work: Work, covers: Covers, windows: list[tupl
 
     rows = work.rows[ours]
     known = rows[(timeline.size[rows] > 0) & (timeline.dur[rows] > 0)]
-    longest = np.flatnonzero(ours)
-    longest = longest[np.argsort(-(work.end - work.ts)[longest], kind="stable")][:3]
+    pinned = timeline.named(_PINNED.search)
+    up = ours & ~to_host & pinned[work.name]
+    sizes = timeline.size[work.rows[up & _within(work, windows)]]
+
+    def longest(mask: Mask) -> tuple[tuple[int, int, str], ...]:
+        found = np.flatnonzero(mask)
+        found = found[np.argsort(-(work.end - work.ts)[found], kind="stable")][:3]
+        return tuple(
+            (int(work.ts[i]), int(work.end[i] - work.ts[i]), _text(timeline, int(work.rows[i])))
+            for i in found.tolist()
+        )
+
     return Copies(
         events=frozenset(np.flatnonzero(ours).tolist()),
         exposed_ns=alone(ours),
         to_host_ns=alone(to_host),
         fetched_ns=_of_a_step(work.busy(fetched), windows),
         gbs=float(timeline.size[known].sum() / timeline.dur[known].sum()) if len(known) else None,
-        pinned=bool(len(rows)) and bool(timeline.named(_PINNED.search)[timeline.name[rows]].all()),
-        lines=tuple(
-            (int(work.ts[i]), int(work.end[i] - work.ts[i]), _text(timeline, int(work.rows[i])))
-            for i in longest.tolist()
-        ),
+        pinned=bool(len(rows)) and bool(pinned[timeline.name[rows]].all()),
+        lines=longest(ours),
+        pinned_up_ns=_of_a_step(work.busy(up), windows),
+        pinned_up_bytes=round(int(sizes[sizes > 0].sum()) / max(len(windows), 1)),
+        pinned_up_lines=longest(up),
     )
+
+
+def _within(work: Work, windows: list[tuple[int, int]]) -> Mask:
+    """Events that begin in the recorded steps; all of them where there are none."""
+    if not windows:
+        return np.ones(len(work.ts), dtype=bool)
+    return (work.ts >= windows[0][0]) & (work.ts < windows[-1][1])
 
 
 def _of_a_step(busy: Intervals, windows: list[tuple[int, int]]) -> int:

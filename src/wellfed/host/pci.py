@@ -357,6 +357,8 @@ def _lspci_device(head: re.Match[str]) -> dict[str, Any]:
         "width": None,
         "width_max": None,
         **dict.fromkeys(_TOLD),
+        "is_virtual": vendor == _VIRTIO or "Virtual Function" in head.group(4),
+        "bars_unplaced": None,
         "secondary": None,
         "denied": False,
         "part": "",
@@ -391,6 +393,8 @@ def _lspci_line(device: dict[str, Any], address: str, line: str) -> None:
         device["secondary"] = f"{address.split(':')[0]}:{bus.group(1)}" if bus else None
     elif label == "Capabilities" and "access denied" in rest:
         device["denied"] = True
+    elif re.fullmatch(r"Region [0-5]", label) and is_gpu(device):
+        device["bars_unplaced"] = (device["bars_unplaced"] or 0) + ("Memory at <unassigned>" in rest)
 
 
 def _lspci_control(device: dict[str, Any], line: str, part: str) -> None:

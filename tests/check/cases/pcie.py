@@ -73,7 +73,11 @@ CASES: dict[str, Any] = {
         "info",
     ),
     "PCIE13": ({"pci": tree(4, 32.0)}, {"pci": tree(2, 32.0)}, "info"),
-    "PCIE02": ({"pci": [{**GPU, "aspm": "L1"}]}, {"pci": [{**GPU, "aspm": "disabled"}]}, "info"),
+    "PCIE02": (
+        {"pci": [{**GPU, "aspm": "L1"}], "kernel": {"aspm_policy": "default"}},
+        {"pci": [{**GPU, "aspm": "disabled"}], "kernel": {"aspm_policy": "default"}},
+        "info",
+    ),
     "PCIE03": (_adapter(max_read_request=512), _adapter(max_read_request=4096), "info"),
     "PCIE04": (_path(128, 128, 256), _path(256, 256, 256), "info"),
     "PCIE06": (

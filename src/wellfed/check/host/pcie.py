@@ -282,8 +282,11 @@ def judge_payloads(machine: Machine, ceilings: tuple[Ceiling, ...], intent: str)
         return [Outcome(state="unknown", lacking=("cpu.hypervisor",) if virtual is None else ("pci",))]
     outcomes = [_judge_payload(machine, index) for index in range(len(machine.pci))]
     judged = [one for one in outcomes if one is not None]
-    if judged and not any(_is_gpu(device) is not False for device in machine.pci):
-        judged = []  # without a GPU nobody asks for the registers
+    on_bus = [_is_gpu(device) for device in machine.pci]
+    if judged and True not in on_bus:  # without a GPU nobody asks for the registers
+        if None in on_bus:
+            return [Outcome(state="unknown", lacking=(f"pci[{on_bus.index(None)}].class_code",))]
+        judged = []
     return judged or [Outcome(state="not-applicable", message="no GPU hangs on a PCIe link of this machine")]
 
 

@@ -1,10 +1,11 @@
 """Copies between host and device that nothing hides."""
 
+from wellfed import catalog
 from wellfed.analyze import Study
 from wellfed.analyze.copies import EXPOSED, LINK, Copies
 from wellfed.check.manual import rule
 from wellfed.check.trace.verdicts import HIDDEN_SHARE, cure_finding, ms_text, unpredicted
-from wellfed.model import Evidence, Verdict
+from wellfed.model import Evidence, Gain, Verdict
 from wellfed.model.base import replace
 
 PREFETCH = (
@@ -71,6 +72,61 @@ def judge_copies(study: Study) -> Verdict | None:
     return _cited(verdict, study) if verdict.verdict == "finding" else verdict
 
 
+IN_PLACE = (
+    "not replayed: how often kernels read the data, and from which memory they would, is not in a trace"
+)
+
+
+@rule("T280", "pinned-copy-needless", layer="trace", severity="info", trust="read")
+def judge_needless(study: Study) -> Verdict | None:
+    """Pinned memory is copied to a GPU that could read it where it is.
+
+    What it looks at. Copies from pinned host memory to the device, hidden or not, on parts that are joined to their CPU
+    by NVLink-C2C (GH200, GB200, GB300, GB10, by the catalogue). On all others this rule says nothing.
+
+    Why it costs. On these parts CPU and GPU share one page table: a kernel may read host memory as it stands, at up to the
+    rate of the link. A copy reads and writes all of it first, and the kernel reads it again.
+
+    How it is judged. A note from 2 % of the step on, without a gain: whether reading in place is faster is not known
+    from a trace. Data that is read once, or in part, gains; data that is read again and again (weights, activations) is
+    better copied once, for the GPU's own memory is several times as fast.
+
+    What is known of the gain. Nothing is published for a training step.
+
+    Remedy. For inputs that one kernel reads once (decoding, augmentation, gathering of embeddings, offloaded optimizer
+    states) hand the kernel the host's memory itself, then compare the step. Copy what is read more than once as before.
+
+    Restore. Copy again.
+
+    When to ignore. Where the copied data is read more than once, or the copies hide behind compute.
+
+    Sources. CUDA Programming Guide, Unified Memory: hardware-coherent systems, address translation services over NVLink-C2C
+    """
+    spec = catalog.find_gpu(name=study.rank.gpu) if study.rank.gpu else None
+    budget = study.rank.step_budget or study.rank.budget
+    if budget is None or spec is None or not spec.value("c2c_bidir_gbs"):
+        return None
+    copies = study.copies
+    if copies.pinned_up_ns < HIDDEN_SHARE * budget.span_ns or not budget.span_ns:
+        return _pass("copies of pinned memory to the device take next to no time")
+    size = f" ({copies.pinned_up_bytes / 1e6:.1f} MB)" if copies.pinned_up_bytes else ""
+    whole = "step" if study.rank.step_budget else "trace"
+    verdict = Verdict(
+        code="",
+        name="",
+        verdict="finding",
+        severity="info",
+        message=f"copies of pinned memory to the device{size} take {ms_text(copies.pinned_up_ns)} of the"
+        f" {ms_text(budget.span_ns)} {whole}; this GPU can read that memory in place over NVLink-C2C. Whether that is"
+        " faster is not known: it is for data read once, not for data read again",
+        gain=Gain(basis="none", source=IN_PLACE),
+        remedy="hand kernels that read an input once the pinned memory itself, compare the step, keep what is faster",
+        risk="safe",
+        verify="wellfed trace after.json.gz",
+    )
+    return _cited(verdict, study, copies.pinned_up_lines)
+
+
 def _as_recorded(study: Study, copies: Copies) -> Verdict:
     """What the recording shows where nothing was replayed. Beside each other, compute and copies take as long as the
     longer of the two: less compute than that hides no more."""
@@ -101,12 +157,14 @@ def _named(copies: Copies) -> str:
     return f"copies {way} {memory}{rate}"
 
 
-def _cited(verdict: Verdict, study: Study) -> Verdict:
+def _cited(
+    verdict: Verdict, study: Study, longest: tuple[tuple[int, int, str], ...] | None = None
+) -> Verdict:
     lines = tuple(
         Evidence(
             source=study.rank.source, at=f"t={start / 1e6:.3f} ms, {length / 1e6:.3f} ms", text=text[:160]
         )
-        for start, length, text in study.copies.lines
+        for start, length, text in (study.copies.lines if longest is None else longest)
     )
     return replace(verdict, evidence=lines or verdict.evidence)
 
