@@ -83,6 +83,13 @@ def owned_host() -> Any:
             "python": python,
             "uname": release,
             "mounts": {f"/data sets/{OWNER}": space},
+            "busy": {
+                "window_s": 0.1,
+                "cpu_pct": 3.0,
+                "why": None,
+                "nics": [{"name": f"{OWNER}0", "mbps": 5.0}],
+                "ports": [],
+            },
         },
         commands={
             "dmesg": (
@@ -152,6 +159,12 @@ def test_the_machine_is_the_same_up_to_names(tar: Path, plain: Machine) -> None:
     assert again.software.nccl_libraries == ("/opt/dir-1/lib/libnccl.so.2",)
     assert [package.name for package in again.software.packages or ()] == ["torch"]
     assert len(again.nics) == len(plain.nics)
+
+
+def test_traffic_stays_with_its_interface_under_another_name(tar: Path, plain: Machine) -> None:
+    again = look(open_host(str(tar)))
+    for machine in (plain, again):
+        assert [nic.busy_mbps for nic in machine.nics if nic.busy_mbps is not None] == [5.0]
 
 
 def test_the_same_place_has_the_same_name_everywhere(tar: Path) -> None:

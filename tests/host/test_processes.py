@@ -1,5 +1,6 @@
 """Processes that hold a GPU: what is seen of them, and what must never be."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,9 @@ from boxes import BOXES
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wellfed.host import host_of, look, record
+from wellfed.host import host_of, look, processes, record
 from wellfed.host.assemble import assemble
+from wellfed.host.live import LiveHost
 from wellfed.host.processes import COUNTED_BYTES, parse_libraries, parse_numa_maps, read_processes
 from wellfed.model import Machine
 
@@ -23,6 +25,8 @@ MAPS = """\
 7f0000100000 bind:1 anon=2 N1=2 kernelpagesize_kB=2048
 7f0000200000 prefer (many):0-1 anon=1 N0=1 kernelpagesize_kB=4
 7f0000300000 default file=/usr/lib/libx.so mapped=900 N0=900 kernelpagesize_kB=4
+7f0000350000 default file=/dev/zero\\040(deleted) anon=8 N1=8 kernelpagesize_kB=4
+7f0000360000 default file=/dev/shm/torch_1 anon=8 N0=8 kernelpagesize_kB=4
 7f0000400000 default stack anon=1 N0=1 kernelpagesize_kB=64
 """
 
@@ -65,9 +69,24 @@ def test_what_is_seen_of_a_process() -> None:
     (one,) = machine.processes
     assert (one.pid, one.gpus, one.name, one.is_foreign) == (7, (0, 1), "python3", False)
     assert (one.allowed, one.thread_cpus) == ((0, 1, 2, 3), (0, 1, 2, 3, 6))
-    assert (one.pages, one.policy) == ({"N0": 3 + 1 + 16, "N1": 2 + 2 * 512}, "bind:1")
+    assert (one.pages, one.policy) == ({"N0": 3 + 1 + 16, "N1": 2 + 2 * 512 + 8}, "bind:1")
     assert (one.oom_score_adj, one.libraries) == (200, ("libgomp-a34b3233.so.1.0.0",))
     assert not machine.gaps
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="only Linux has such a /proc")
+def test_this_very_process_can_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files of a running kernel, not our idea of them."""
+    host, pid = LiveHost(), os.getpid()
+    monkeypatch.setattr(host, "nvml", lambda: devices((pid,)))
+    monkeypatch.setattr(processes, "cpu_nodes", lambda _: {0: (0,), 1: (1,)})
+    machine = assemble(read_processes(host))
+    (one,) = machine.processes
+    assert one.allowed == tuple(sorted(os.sched_getaffinity(0)))
+    assert one.is_foreign is False and set(one.allowed) <= set(one.thread_cpus or ())
+    assert one.oom_score_adj == int(Path("/proc/self/oom_score_adj").read_text()) or one.oom_score_adj is None
+    if Path("/proc/self/numa_maps").exists():
+        assert sum((one.pages or {}).values()) * 4096 > 1 << 20 and one.policy
 
 
 def test_on_one_node_memory_and_threads_are_left_alone() -> None:

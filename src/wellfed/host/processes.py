@@ -215,19 +215,20 @@ def _allowed(status: Reading) -> tuple[int, ...] | Fact:
 
 
 def _anonymous(status: str) -> int | None:
-    """Bytes of memory that is no file's."""
-    found = re.search(r"^RssAnon:\s*([0-9]{1,15} kB)$", status, re.M)
-    return size_bytes(found[1]) if found else None
+    """Bytes of memory that is no file's on a disk."""
+    found = re.findall(r"^Rss(?:Anon|Shmem):\s*([0-9]{1,15} kB)$", status, re.M)
+    return sum(map(size_bytes, found)) if found else None
 
 
 def parse_numa_maps(text: str) -> dict[str, Any]:
     """Pages of 4 KiB by node, and the policy of most of them. Mapped files are left out: libraries and data that all
-    processes share lie where the first one read them."""
+    processes share lie where the first one read them. `/dev/zero` is none: its pages are the process's own, and pinned
+    buffers of CUDA may be such."""
     pages: Counter[str] = Counter()
     policies: Counter[str] = Counter()
     for line in text.splitlines():
         found = _MAPPING.match(line)
-        if not found or " file=" in found[2]:
+        if not found or (" file=" in found[2] and " file=/dev/zero" not in found[2]):
             continue
         size = _SIZE.search(found[2])
         scale = max(1, int(size[1]) // PAGE_KB) if size else 1

@@ -111,7 +111,7 @@ def judge_cpus(machine: Machine, ceilings: tuple[Ceiling, ...], intent: str) -> 
     its threads and not its memory
     Restore. `taskset --all-tasks --cpu-list --pid OLD PID`
     When to ignore. When the work is not held up by launches and host copies.
-    Sources. pytorch: torch/numa/binding.py@01c9f4f; pytorch/torchtitan#3519; 1CatAI/1Cat-vLLM#678
+    Sources. pytorch: torch/numa/binding.py@01c9f4f; pytorch/torchtitan#3519; 1Cat-vLLM#678
     """
     return _each_rank(machine, _judge_cpus)
 
@@ -149,7 +149,7 @@ def judge_memory(machine: Machine, ceilings: tuple[Ceiling, ...], intent: str) -
     with `migratepages PID FROM TO`
     Restore. `migratepages PID TO FROM`
     When to ignore. When host copies do not matter to the job.
-    Sources. 1CatAI/1Cat-vLLM#678; pytorch/pytorch#160420
+    Sources. 1Cat-vLLM#678; pytorch/pytorch#160420
     """
     return _each_rank(machine, _judge_memory)
 
