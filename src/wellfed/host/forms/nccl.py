@@ -26,6 +26,7 @@ _NVSWITCH_CLASS = "0x0680"
 _NIC_CLASS = "0x02"
 _DEVICES_MAX = 128
 """GPUs, and NICs, of one host. Links go by the square of it."""
+_PCI_MAX = 4096
 _SPEED = re.compile(r"(\d{1,3}(?:\.\d{1,2})?) GT/s")
 _LANES = (1, 2, 4, 8, 12, 16, 32)
 
@@ -62,9 +63,12 @@ def read_nccl(root: Node) -> list[Fact]:
         node = _signed(cpu, "numaid")
         if node is not None and 0 <= node < 1 << 31:
             seen.nodes[node] = _union(seen.nodes.get(node, ()), cpu)
+            if sum(len(held or ()) for held in seen.nodes.values()) > MAX_CPUS:
+                raise ValueError("its nodes share CPUs")
         for child in cpu.children:
             _walk(seen, child, at, node if node in seen.nodes else None, ())
-    if sum(len(held or ()) for held in seen.nodes.values()) > MAX_CPUS:
+    of = [cpu for held in seen.nodes.values() for cpu in held or ()]
+    if len(set(of)) < len(of):
         raise ValueError("its nodes share CPUs")
     _order(seen.gpus)
     return [*_cpu(seen, cpus[0]), *_numa(seen), *_devices(seen), *_links(seen)]
@@ -94,6 +98,8 @@ def _walk(seen: Seen, node: Node, cpu: int, numa: int | None, switches: tuple[st
         return
     row = _row(node, numa, switches[-1] if switches else None)
     seen.pci.append(row)
+    if len(seen.pci) > _PCI_MAX:
+        raise ValueError(f"it has more than {_PCI_MAX:,} PCI devices")
     below = list(node.below("pci"))
     for child in below:
         _walk(seen, child, cpu, numa, (*switches, row["address"]))
