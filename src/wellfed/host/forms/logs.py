@@ -12,6 +12,8 @@ from wellfed.host.parse import known
 from wellfed.model.fact import Fact
 
 _XIDS_KEPT = 50
+_LINES_READ = 100_000
+"""The last ones. A machine that logs as much has one trouble, over and over."""
 _LINE_CHARS = 2000
 """The kernel cuts its own lines at 1 kB or so; patterns take the square of a line's length."""
 _KERNEL_LINE = re.compile(
@@ -31,7 +33,7 @@ _OF_OTHERS = ("link-flap",)
 def read_log(text: str, name: str) -> list[Fact]:
     """`kernel.xids` of a log of the kernel, `kernel.events[kind]` of the kinds that it holds; `[]` for what is no log. Host
     names and names of programs are not kept."""
-    lines = [line[:_LINE_CHARS] for line in text.splitlines()]
+    lines = [line[:_LINE_CHARS] for line in text.splitlines()[-_LINES_READ:]]
     watched = re.compile(KERNEL_LOG)
     told = [line for line in lines if watched.search(line)]
     xids = [line for line in told if _XID.search(line)]
@@ -41,7 +43,7 @@ def read_log(text: str, name: str) -> list[Fact]:
         kept = [_unnamed(line)[:400] for line in xids[-_XIDS_KEPT:]]
         facts.append(known("kernel.xids", kept, name, "\n".join(kept)))
     for kind, pattern in (*KINDS.items(), *BOOT_KINDS.items()):
-        count = sum(bool(re.search(pattern, line)) for line in told)
+        count = sum(map(bool, map(re.compile(pattern).search, told)))
         if count and (of_kernel or kind in _OF_OTHERS):
             facts.append(known(f"kernel.events[{kind}]", count, name, f"{count} lines"))
     return facts

@@ -56,7 +56,7 @@ def read_links(text: str, name: str) -> list[Fact]:
     """Facts `gpus[UUID].field` of `nvidia-smi nvlink -s`: how many links are there, and how many run; `[]` for another text."""
     named = {int(number): (product, uuid) for number, product, uuid in _LINK_GPU.findall(text)}
     facts: list[Fact] = []
-    for number, speeds in parse_nvlink(text).items():
+    for number, speeds in parse_nvlink(text).items() if named else ():
         if number not in named:
             continue
         key = f"gpus[{named[number][1]}]"
