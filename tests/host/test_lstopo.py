@@ -53,7 +53,7 @@ DISK = '<object type="OSDev" name="nvme0n1" osdev_type="{}"><info name="Size" va
     ("version", "gpu", "fabric", "network", "storage"), [(2, 1, 3, 2, 0), (3, 12, 48, 16, 1)]
 )
 def test_devices(tmp_path: Path, version: int, gpu: int, fabric: int, network: int, storage: int) -> None:
-    """NVML's numbers beat the order of the bus. Adresses of NICs are nobody's business."""
+    """NVML's numbers beat the order of the bus. Addresses of NICs are nobody's business."""
     inside = bridge(
         "0000:10:00.0",
         pci("0000:1a:00.0", "0302 [10de:2330]", GPU.format(1, gpu, 1))
@@ -134,6 +134,19 @@ def test_distances_of_version_1(tmp_path: Path) -> None:
         '<object type="NUMANode" os_index="0"', f'{matrix}<object type="NUMANode" os_index="0"'
     )
     assert [node.distances for node in seen(tmp_path, text).numa] == [(10, 21), (21, 10)]
+
+
+def test_memory_of_gpus_in_version_1(tmp_path: Path) -> None:
+    """POWER9 as hwloc 1.11 wrote it: nodes beside the packages, without CPUs, and a matrix of all of them."""
+    alone = '<object type="NUMANode" os_index="255" cpuset="0x0" complete_cpuset="0x0" local_memory="1024"/>'
+    cells = "".join(f'<latency value="{value}"/>' for value in ("1.0", "8.0", "8.0", "1.0"))
+    matrix = f'<distances nbobjs="2" relative_depth="2" latency_base="10.000000">{cells}</distances>'
+    text = lstopo(Shape(1, 2, 4), 1)
+    end = text.rindex("</object></topology>")
+    start = text.index('<object type="NUMANode"')
+    machine = seen(tmp_path, text[:start] + matrix + text[start:end] + alone + text[end:])
+    assert [(node.id, len(node.cpus)) for node in machine.numa] == [(0, 8), (255, 0)]
+    assert [node.distances for node in machine.numa] == [(10, 80), (80, 10)]
 
 
 def test_kinds_of_cores(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """NCCL's topology (`NCCL_TOPO_DUMP_FILE`, and the files of clouds for `NCCL_TOPO_FILE`): nodes with their CPUs, PCI switches,
 GPUs with their NVLinks, NICs.
 
-Link speeds and widths are the most that device and slot can do, not what runs now: NCCL reads `max_link_speed`. Files of
-clouds are written by hand and leave out what NCCL finds itself, often the GPUs' own lines; GPUs then go by their class and
+Link speeds and widths of bridges and NICs are the most that device and slot can do, not what runs now: NCCL reads
+`max_link_speed`. Of GPUs newer releases write what runs now, as NVML tells it, and nothing in the file says which: they are left
+unknown. Files of clouds are written by hand and leave out what NCCL finds itself, often the GPUs' own lines; GPUs then go by their class and
 are counted in the order of the bus."""
 
 import re
@@ -106,6 +107,7 @@ def _walk(seen: Seen, node: Node, cpu: int, numa: int | None, switches: tuple[st
     gpu = next(node.below("gpu"), None)
     kind = row["class_code"] or ""
     if gpu is not None or (kind.startswith(_GPU_CLASSES) and not below):
+        row |= {"speed_max_gts": None, "width_max": None}
         seen.gpus.append(
             {"row": row, "told": gpu, "place": (cpu, switches), "dev": gpu.number("dev") if gpu else None}
         )
@@ -222,6 +224,14 @@ def _devices(seen: Seen) -> list[Fact]:
     if len({row["address"] for row in rows}) < len(rows):
         raise ValueError("two PCI devices have one address")
     facts = [known("pci", rows, "NCCL: pci")]
+    gpus = {gpu["row"]["address"] for gpu in seen.gpus}
+    for at, row in enumerate(rows):
+        if row["address"] in gpus:
+            why = "older NCCL writes the most that a GPU can do here, newer what runs now"
+            facts += [
+                gap(f"pci[{at}].{field}", "NCCL: pci link_speed", "unsupported", why)
+                for field in ("speed_gts", "speed_max_gts", "width", "width_max")
+            ]
     for index, gpu in enumerate(seen.gpus):
         facts += _gpu(index, gpu)
     if not seen.gpus:
