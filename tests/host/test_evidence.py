@@ -200,3 +200,24 @@ def test_links_that_nvidia_smi_printed(tmp_path: Path) -> None:
     (tmp_path / "n").write_text(gpu.format(0) + links + gpu.format(1) + off)
     machine = with_evidence(Machine(), [tmp_path / "n"])
     assert [(gpu.nvlinks_active, gpu.nvlinks_total) for gpu in machine.gpus] == [(1, 2), (0, None)]
+
+
+def test_links_stand_at_their_gpu(tmp_path: Path) -> None:
+    """By UUID; by number where a redacted recording has none; and a container may see some of a file's GPUs only."""
+    uuid = "GPU-00000000-0000-0000-0000-00000000000{}"
+    line = "GPU {0}: NVIDIA H100 (UUID: " + uuid + ")\n\t Link 0: 26.562 GB/s\n"
+    (tmp_path / "n").write_text(line.format(3) + line.format(5) + "\t Link 1: 26.562 GB/s\n")
+
+    def links(*gpus: Gpu) -> list[int | None]:
+        machine = Machine(gpus=gpus)
+        facts = {
+            f"gpus[{at}].index": Fact(key=f"gpus[{at}].index", value=gpu.index) for at, gpu in enumerate(gpus)
+        }
+        seen = with_evidence(replace(machine, facts=facts), [tmp_path / "n"])
+        return [gpu.nvlinks_active for gpu in seen.gpus]
+
+    assert links(Gpu(index=0, uuid=uuid.format(5)), Gpu(index=1, uuid=uuid.format(3))) == [2, 1]
+    assert links(Gpu(index=3), Gpu(index=5, uuid="[redacted]")) == [1, 2]
+    assert links(Gpu(index=0, uuid=uuid.format(5))) == [2]
+    with pytest.raises(WellfedError, match="this machine has not"):
+        links(Gpu(index=3, uuid=uuid.format(9)))

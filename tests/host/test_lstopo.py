@@ -81,6 +81,22 @@ def test_devices(tmp_path: Path, version: int, gpu: int, fabric: int, network: i
     assert machine.facts["gpus[0].numa_node"].raw.startswith("/sys/bus/pci")  # type: ignore[union-attr]
 
 
+def test_displays_are_no_gpus_where_nvml_numbered_some(tmp_path: Path) -> None:
+    """Of NVIDIA's only; and without NVML, which lstopo may be built without, all stand."""
+    model = '<object type="OSDev" name="{}" osdev_type="12"><info name="GPUModel" value="x"/></object>'
+    inside = pci("0000:01:00.0", "0300 [10de:1cb3]") + pci(
+        "0000:02:00.0", "0302 [10de:2330]", model.format("nvml0")
+    )
+    inside += pci("0000:03:00.0", "0380 [1002:74a1]")
+    numbered = seen(tmp_path, lstopo(Shape(1, 1), inside=inside))
+    assert [(gpu.vendor, gpu.address) for gpu in numbered.gpus] == [
+        ("nvidia", "0000:02:00.0"),
+        ("amd", "0000:03:00.0"),
+    ]
+    hidden = seen(tmp_path, lstopo(Shape(1, 1), inside=inside.replace("nvml0", "cuda0")))
+    assert [gpu.address for gpu in hidden.gpus] == ["0000:01:00.0", "0000:02:00.0", "0000:03:00.0"]
+
+
 def test_what_is_not_told_is_a_gap(tmp_path: Path) -> None:
     """Nothing is judged that the file does not tell, and a device list that is not there is no empty one."""
     machine = seen(tmp_path, lstopo(Shape(1, 2)))

@@ -23,6 +23,7 @@ _FM_LINE = re.compile(r"^\[[^\]]{6,40}\] \[(\w+)\] \[tid \d+\] (.*)$", re.MULTIL
 _FM_SWITCH = re.compile(r"NVSwitch (fatal|non-fatal) error (\d{1,8})", re.IGNORECASE)
 _ROOTS = ("DCGM Diagnostic", "DCGM GPU Diagnostic")
 _GPU_KEY = re.compile(r"gpus\[([^\]]+)\]\.(\w+)$")
+_UUID = re.compile(r"GPU-[0-9a-f-]{36}")
 
 
 def facts_of(path: "str | os.PathLike[str]") -> list[Fact]:
@@ -103,29 +104,45 @@ def _fabric_manager(text: str, name: str) -> list[Fact]:
 
 
 def placed(machine: Machine, facts: Iterable[Fact]) -> list[Fact]:
-    """With GPUs that the files name by address or UUID at their place in the machine; after all others where the machine has
-    none. Raises WellfedError for a GPU that the machine has not: the file is another machine's."""
-    places = {name: at for at, gpu in enumerate(machine.gpus) for name in (gpu.address, gpu.uuid) if name}
-    found, fresh = [], dict[str, int]()
+    """With GPUs that the files name by address, or by UUID and number, at their place in the machine; in the files' order where
+    the machine has none. Those that it does not see (a container's) are left out. Raises WellfedError when it sees none
+    of a file's: the file is another machine's."""
+    found, met, strange = [], set[str](), dict[str, str]()
+    fresh: dict[str, int] = {}
     for fact in facts:
         match = _GPU_KEY.match(fact.key)
-        if not match or match[1].isdigit():
+        if not match:
             found.append(fact)
             continue
-        at = places.get(match[1])
-        if at is None and machine.gpus:
+        name = match[1]
+        at = _place(machine, name) if machine.gpus else fresh.setdefault(name, len(fresh))
+        if at is None:
+            strange[fact.source] = name.partition("/")[0]
+        else:
+            met.add(fact.source)
+            found.append(replace(fact, key=f"gpus[{at}].{match[2]}"))
+    for source, name in strange.items():
+        if source not in met:
             raise WellfedError(
-                f"{fact.source} tells of a GPU {match[1]}, which this machine has not",
+                f"{source} tells of a GPU {name}, which this machine has not",
                 hint="give files of the machine that is judged",
             )
-        if at is None:
-            at = fresh.setdefault(match[1], len(fresh))
-        found.append(replace(fact, key=f"gpus[{at}].{match[2]}"))
     for name, at in fresh.items():
         field = "uuid" if name.startswith("GPU-") else "address"
-        for key, value in (("index", at), (field, name), ("vendor", "nvidia")):
-            found.append(known(f"gpus[{at}].{key}", value, "nvidia-smi"))
+        told = {"index": at, field: name.partition("/")[0], "vendor": "nvidia"}
+        found += [known(f"gpus[{at}].{key}", value, "nvidia-smi") for key, value in told.items()]
     return found
+
+
+def _place(machine: Machine, name: str) -> int | None:
+    """Where a GPU stands. By its number only where the machine's own UUIDs are not known, as in a redacted recording."""
+    uuid, _, number = name.partition("/")
+    for at, gpu in enumerate(machine.gpus):
+        if uuid in (gpu.uuid, gpu.address):
+            return at
+    if not number or any(_UUID.fullmatch(gpu.uuid or "") for gpu in machine.gpus):
+        return None
+    return next((at for at, gpu in enumerate(machine.gpus) if gpu.index == int(number)), None)
 
 
 def together(machine: Machine, facts: Iterable[Fact]) -> list[Fact]:

@@ -225,11 +225,11 @@ def _devices(seen: Seen) -> list[Fact]:
         raise ValueError("two PCI devices have one address")
     facts = [known("pci", rows, "NCCL: pci")]
     gpus = {gpu["row"]["address"] for gpu in seen.gpus}
-    for at, row in enumerate(rows):
+    for place, row in enumerate(rows):
         if row["address"] in gpus:
             why = "older NCCL writes the most that a GPU can do here, newer what runs now"
             facts += [
-                gap(f"pci[{at}].{field}", "NCCL: pci link_speed", "unsupported", why)
+                gap(f"pci[{place}].{field}", "NCCL: pci link_speed", "unsupported", why)
                 for field in ("speed_gts", "speed_max_gts", "width", "width_max")
             ]
     for index, gpu in enumerate(seen.gpus):

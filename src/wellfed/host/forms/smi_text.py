@@ -13,7 +13,7 @@ from wellfed.model.fact import Fact
 _LOG = re.compile(r"^=+NVSMI LOG=+\s*$", re.MULTILINE)
 _GPU = re.compile(r"^GPU ([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s*$")
 _LINE = re.compile(r"^( *)(\S[^:]{0,60}?)\s*(?:: ?(.*))?$")
-_LINK_GPU = re.compile(r"^GPU (\d{1,3}): ([^(\n]{1,80}?) \(UUID: (GPU-[0-9a-f-]{36})\)\s*$", re.MULTILINE)
+_LINK_GPU = re.compile(r"^GPU (\d{1,3}): [^(\n]{1,80}? \(UUID: (GPU-[0-9a-f-]{36})\)\s*$", re.MULTILINE)
 _FIELDS = {
     ("Retired Pages", "Pending Page Blacklist"): "retired_pending",
     ("Remapped Rows", "Pending"): "remap_pending",
@@ -53,13 +53,13 @@ def read_query(text: str, name: str) -> list[Fact]:
 
 
 def read_links(text: str, name: str) -> list[Fact]:
-    """Facts `gpus[UUID].field` of `nvidia-smi nvlink -s`: how many links are there, and how many run; `[]` for another text."""
-    named = {int(number): (product, uuid) for number, product, uuid in _LINK_GPU.findall(text)}
+    """Facts `gpus[UUID/NUMBER].field` of `nvidia-smi nvlink -s`: how many links are there, and how many run; `[]` for another text."""
+    named = {int(number): uuid for number, uuid in _LINK_GPU.findall(text)}
     facts: list[Fact] = []
     for number, speeds in parse_nvlink(text).items() if named else ():
         if number not in named:
             continue
-        key = f"gpus[{named[number][1]}]"
+        key = f"gpus[{named[number]}/{number}]"
         active = [speed for speed in speeds if speed]
         values: dict[str, Any] = {"nvlinks_active": len(active)}
         if speeds:
