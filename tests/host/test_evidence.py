@@ -204,7 +204,7 @@ def test_links_that_nvidia_smi_printed(tmp_path: Path) -> None:
 
 def test_links_stand_at_their_gpu(tmp_path: Path) -> None:
     """By UUID; by number where a redacted recording has none; and a container may see some of a file's GPUs only."""
-    uuid = "GPU-00000000-0000-0000-0000-00000000000{}"
+    uuid = "GPU-00000000-0000-0000-0000-00000000000{0}"
     line = "GPU {0}: NVIDIA H100 (UUID: " + uuid + ")\n\t Link 0: 26.562 GB/s\n"
     (tmp_path / "n").write_text(line.format(3) + line.format(5) + "\t Link 1: 26.562 GB/s\n")
 
