@@ -127,6 +127,19 @@ def test_cpus_that_are_off(tmp_path: Path) -> None:
     assert (machine.cpu.logical, machine.cpu.offline) == (3, (3,))
 
 
+def test_objects_that_hwloc_dropped(tmp_path: Path) -> None:
+    """hwloc leaves out objects that contradict others: a count of those left would be wrong. A cache alone may be missing by
+    design, as under the slowest cores of some laptops."""
+    whole = lstopo(Shape(2, 2))
+    at = whole.index('<object type="L3Cache"')
+    no_cache = whole[:at] + whole[at:].replace('type="L3Cache"', 'type="Group"', 1)
+    assert (seen(tmp_path, no_cache).cpu.l3_groups, seen(tmp_path, no_cache).cpu.packages) == (1, 2)
+    at = no_cache.index('<object type="Package"')
+    no_package = no_cache[:at] + no_cache[at:].replace('type="Package"', 'type="Group"', 1)
+    cpu = seen(tmp_path, no_package).cpu
+    assert (cpu.l3_groups, cpu.packages, cpu.cores) == (None, None, 4)
+
+
 @pytest.mark.parametrize("order", ["0 1", "1 0"])
 def test_distances(tmp_path: Path, order: str) -> None:
     matrix = (

@@ -83,12 +83,16 @@ def thread_facts(
         facts.append(known(f"cpu.{key}", max(len(set(groups)), shown.get(key, 0)), source))
         if key == "cores":
             facts.append(known("cpu.threads_per_core", max(Counter(groups).values()), source))
-    # Unlike these, a cache may be missing from some cores by design.
-    shared = {row["l3"] for row in running if row.get("l3") is not None}
-    if shared:
+    # Unlike these, a cache may be missing from some cores by design. Where packages are missing too, it was lost: hwloc drops
+    # objects that contradict each other.
+    caches = [row.get("l3") for row in running]
+    shared = {number for number in caches if number is not None}
+    lost = None in caches and any(row.get("package") is None for row in running)
+    if shared and not lost:
         facts.append(known("cpu.l3_groups", max(len(shared), shown.get("l3_groups", 0)), source))
     else:
-        facts.append(gap("cpu.l3_groups", source, "unsupported", f"{form} shows no level 3 cache"))
+        why = f"{form} shows no level 3 cache" if not shared else f"{form} does not tell it of every CPU"
+        facts.append(gap("cpu.l3_groups", source, "unsupported", why))
     return facts
 
 
