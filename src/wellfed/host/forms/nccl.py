@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from wellfed.host.forms.markup import Node
 from wellfed.host.parse import MAX_CPUS, MAX_NODES, cpu_mask, gap, integer, known
 from wellfed.host.pci import NVIDIA, pci_address, pci_id
-from wellfed.host.stated import gpu_facts, thread_facts
+from wellfed.host.stated import gpu_facts
 from wellfed.model.fact import Fact
 
 FORM = "an NCCL topology"
@@ -92,7 +92,8 @@ def _signed(node: Node, name: str) -> int | None:
 
 def _walk(seen: Seen, node: Node, cpu: int, numa: int | None, switches: tuple[str, ...]) -> None:
     if node.tag == "nic":
-        _nic(seen, node, cpu, numa, None, switches)
+        # Without a PCI device it is an interface of the system; NCCL hangs it on the first node there is.
+        _nic(seen, node, cpu, None, None, switches)
     if max(len(seen.gpus), len(seen.nets), len(seen.ends)) > _DEVICES_MAX:
         raise ValueError(f"it has more than {_DEVICES_MAX} GPUs or NICs")
     if node.tag != "pci":
@@ -113,7 +114,8 @@ def _walk(seen: Seen, node: Node, cpu: int, numa: int | None, switches: tuple[st
         )
     nics = list(node.below("nic"))
     for nic in nics:
-        _nic(seen, nic, cpu, numa, row, switches)
+        # NICs that NCCL made one of several stand at the switch above them all.
+        _nic(seen, nic, cpu, numa, row, (*switches, row["address"]) if below else switches)
     if not nics and not below and kind.startswith(_NIC_CLASS):
         seen.ends.append(End(f"nic{_nics(seen)}", cpu, switches))
 
@@ -125,7 +127,6 @@ def _nic(
     for net in nic.below("net"):
         seen.nets.append((net, {"numa_node": numa, "address": row["address"] if row else None}))
         names.append(net.attrs.get("name", "")[:64])
-    # Without a PCI device it is an interface of the system, and hangs nowhere.
     if row is not None:
         for name in dict.fromkeys(names) or [""]:
             seen.ends.append(End(name or f"nic{_nics(seen)}", cpu, switches))
@@ -145,7 +146,7 @@ def _row(node: Node, numa: int | None, parent: str | None) -> dict[str, Any]:
     kind = node.attrs.get("class", "")
     return {
         "address": address,
-        "class_code": kind if re.fullmatch(r"0x[0-9a-f]{6}", kind) else None,
+        "class_code": kind if re.fullmatch(r"0x[0-9a-f]{2,6}", kind) else None,
         "vendor": _id(node, "vendor"),
         "device": _id(node, "device"),
         "numa_node": numa,
@@ -176,19 +177,23 @@ def _order(gpus: list[dict[str, Any]]) -> None:
 
 
 def _cpu(seen: Seen, first: Node) -> list[Fact]:
+    """CPUs of the nodes that are shown. How many the machine has is not known: NCCL leaves out nodes that no used GPU or NIC
+    hangs on."""
     source = "NCCL: cpu affinity"
-    facts: list[Fact] = []
     of = {cpu: node for node, cpus in sorted(seen.nodes.items()) for cpu in cpus or ()}
+    why = "nodes that no used GPU or NIC hangs on are not in the file"
+    facts = [gap(f"cpu.{name}", source, "unsupported", why) for name in ("logical", "offline", "possible")]
     if None in seen.nodes.values() or not of:
-        why = "the file does not give every node its CPUs"
-        facts += [gap(f"cpu.{name}", source, "unsupported", why) for name in ("threads", "logical")]
+        facts.append(gap("cpu.threads", source, "unsupported", "the file does not give every node its CPUs"))
     else:
-        facts += thread_facts([{"id": cpu, "node": of[cpu]} for cpu in sorted(of)], source, FORM)
-    for name, key in {"arch": "arch", "vendor": "vendor"}.items():
-        if first.attrs.get(name):
-            facts.append(known(f"cpu.{key}", first.attrs[name][:40], f"NCCL: cpu {name}"))
+        facts.append(known("cpu.threads", [{"id": cpu, "node": of[cpu]} for cpu in sorted(of)], source))
+    arch = first.attrs.get("arch", "")[:20]
+    if arch:
+        facts.append(known("cpu.arch", {"arm64": "aarch64"}.get(arch, arch), "NCCL: cpu arch", arch))
+    if first.attrs.get("vendor"):
+        facts.append(known("cpu.vendor", first.attrs["vendor"][:40], "NCCL: cpu vendor"))
     family, model = first.number("familyid"), first.number("modelid")
-    if family is not None and first.attrs.get("arch") == "x86_64":
+    if family is not None and arch == "x86_64":
         facts.append(known("cpu.family", _family(family), "NCCL: cpu familyid", str(family)))
         if model is not None:
             facts.append(known("cpu.model", model, "NCCL: cpu modelid"))
@@ -325,8 +330,11 @@ def _nvlinks(seen: Seen) -> tuple[dict[tuple[str, str], int], set[str]]:
             count = min(link.number("count") or 0, 1 << 10)
             try:
                 target = named.get(pci_address(link.attrs.get("target", "")))
-            except ValueError:
-                target = None
+            except (
+                ValueError
+            ):  # `fffffff:ffff:ff` where a virtual machine hides it: NCCL takes that for a switch
+                unclear.add(name)
+                continue
             if target is not None and target != name:
                 direct[name, target] += count
             elif link.attrs.get("tclass", "").startswith(_NVSWITCH_CLASS):
