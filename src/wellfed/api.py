@@ -91,7 +91,7 @@ PathLike = str | os.PathLike[str]
 
 
 def inspect(host: PathLike | None = None) -> Case:
-    """The facts of this machine, or of the recorded one in `host` (a tar or a folder), unjudged."""
+    """The facts of this machine, or of the one in `host` (a recording, or a file that tells of it), unjudged."""
     from wellfed.host import look, open_host
 
     machine = look(open_host(None if host is None else os.fspath(host)))
@@ -108,7 +108,7 @@ def check(
     """Judge the machine for `intent` (`training`, `latency`...: `wellfed.check.INTENTS`).
 
     `ignore` maps codes to the reason why their findings are set aside; those go to `case.ignored`. `evidence` are files
-    that say more of the same machine: DCGM's diagnostics, a kernel log, a log of the fabric manager."""
+    that say more of the same machine: DCGM's diagnostics, a kernel log, a log of the fabric manager, `nvidia-smi -q`."""
     from wellfed.check import judge_machine
 
     looked = inspect(host)

@@ -53,7 +53,7 @@ DISK = '<object type="OSDev" name="nvme0n1" osdev_type="{}"><info name="Size" va
     ("version", "gpu", "fabric", "network", "storage"), [(2, 1, 3, 2, 0), (3, 12, 48, 16, 1)]
 )
 def test_devices(tmp_path: Path, version: int, gpu: int, fabric: int, network: int, storage: int) -> None:
-    """NVML's numbers beat the order of the bus. Adresses of NICs are nobody's business."""
+    """NVML's numbers beat the order of the bus. Addresses of NICs are nobody's business."""
     inside = bridge(
         "0000:10:00.0",
         pci("0000:1a:00.0", "0302 [10de:2330]", GPU.format(1, gpu, 1))
@@ -79,6 +79,22 @@ def test_devices(tmp_path: Path, version: int, gpu: int, fabric: int, network: i
     assert rows["0000:1a:00.0"].local_cpus == (0, 1, 2, 3)
     assert "02:00:00" not in str(machine)
     assert machine.facts["gpus[0].numa_node"].raw.startswith("/sys/bus/pci")  # type: ignore[union-attr]
+
+
+def test_displays_are_no_gpus_where_nvml_numbered_some(tmp_path: Path) -> None:
+    """Of NVIDIA's only; and without NVML, which lstopo may be built without, all stand."""
+    model = '<object type="OSDev" name="{}" osdev_type="12"><info name="GPUModel" value="x"/></object>'
+    inside = pci("0000:01:00.0", "0300 [10de:1cb3]") + pci(
+        "0000:02:00.0", "0302 [10de:2330]", model.format("nvml0")
+    )
+    inside += pci("0000:03:00.0", "0380 [1002:74a1]")
+    numbered = seen(tmp_path, lstopo(Shape(1, 1), inside=inside))
+    assert [(gpu.vendor, gpu.address) for gpu in numbered.gpus] == [
+        ("nvidia", "0000:02:00.0"),
+        ("amd", "0000:03:00.0"),
+    ]
+    hidden = seen(tmp_path, lstopo(Shape(1, 1), inside=inside.replace("nvml0", "cuda0")))
+    assert [gpu.address for gpu in hidden.gpus] == ["0000:01:00.0", "0000:02:00.0", "0000:03:00.0"]
 
 
 def test_what_is_not_told_is_a_gap(tmp_path: Path) -> None:
@@ -111,6 +127,19 @@ def test_cpus_that_are_off(tmp_path: Path) -> None:
     assert (machine.cpu.logical, machine.cpu.offline) == (3, (3,))
 
 
+def test_objects_that_hwloc_dropped(tmp_path: Path) -> None:
+    """hwloc leaves out objects that contradict others: a count of those left would be wrong. A cache alone may be missing by
+    design, as under the slowest cores of some laptops."""
+    whole = lstopo(Shape(2, 2))
+    at = whole.index('<object type="L3Cache"')
+    no_cache = whole[:at] + whole[at:].replace('type="L3Cache"', 'type="Group"', 1)
+    assert (seen(tmp_path, no_cache).cpu.l3_groups, seen(tmp_path, no_cache).cpu.packages) == (1, 2)
+    at = no_cache.index('<object type="Package"')
+    no_package = no_cache[:at] + no_cache[at:].replace('type="Package"', 'type="Group"', 1)
+    cpu = seen(tmp_path, no_package).cpu
+    assert (cpu.l3_groups, cpu.packages, cpu.cores) == (None, None, 4)
+
+
 @pytest.mark.parametrize("order", ["0 1", "1 0"])
 def test_distances(tmp_path: Path, order: str) -> None:
     matrix = (
@@ -134,6 +163,19 @@ def test_distances_of_version_1(tmp_path: Path) -> None:
         '<object type="NUMANode" os_index="0"', f'{matrix}<object type="NUMANode" os_index="0"'
     )
     assert [node.distances for node in seen(tmp_path, text).numa] == [(10, 21), (21, 10)]
+
+
+def test_memory_of_gpus_in_version_1(tmp_path: Path) -> None:
+    """POWER9 as hwloc 1.11 wrote it: nodes beside the packages, without CPUs, and a matrix of all of them."""
+    alone = '<object type="NUMANode" os_index="255" cpuset="0x0" complete_cpuset="0x0" local_memory="1024"/>'
+    cells = "".join(f'<latency value="{value}"/>' for value in ("1.0", "8.0", "8.0", "1.0"))
+    matrix = f'<distances nbobjs="2" relative_depth="2" latency_base="10.000000">{cells}</distances>'
+    text = lstopo(Shape(1, 2, 4), 1)
+    end = text.rindex("</object></topology>")
+    start = text.index('<object type="NUMANode"')
+    machine = seen(tmp_path, text[:start] + matrix + text[start:end] + alone + text[end:])
+    assert [(node.id, len(node.cpus)) for node in machine.numa] == [(0, 8), (255, 0)]
+    assert [node.distances for node in machine.numa] == [(10, 80), (80, 10)]
 
 
 def test_kinds_of_cores(tmp_path: Path) -> None:

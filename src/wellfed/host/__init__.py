@@ -64,15 +64,10 @@ def record(
 
 def with_evidence(machine: "Machine", paths: "Iterable[str | os.PathLike[str]]") -> "Machine":
     """The machine with what files handed over say of it. Results of several files stand together; of a field that both
-    saw, the file counts."""
+    saw, the file counts, and of counts the larger one."""
     from wellfed.host.assemble import assemble
-    from wellfed.host.evidence import facts_of
-    from wellfed.model.base import replace
+    from wellfed.host.evidence import facts_of, placed, together
 
-    handed = [fact for path in paths for fact in facts_of(path)]
-    joined = {fact.key: fact for fact in handed}
-    for key in joined:
-        together = [item for fact in handed if fact.key == key for item in fact.value]
-        joined[key] = replace(joined[key], value=together)
+    handed = placed(machine, [fact for path in paths for fact in facts_of(path)])
     unread = {key: why for key, why in machine.gaps.items() if key not in machine.facts}
-    return assemble([*joined.values(), *machine.facts.values()], unread)
+    return assemble([*together(machine, handed), *machine.facts.values()], unread)

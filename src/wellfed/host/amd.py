@@ -6,6 +6,7 @@ list is a list or stands under `gpu_data`; a warning may come before the JSON.
 
 import re
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -15,6 +16,8 @@ from wellfed.host.nvml import program
 from wellfed.host.pci import pci_address, pci_id
 
 _GPUS_MAX = 256
+_BEGINNINGS_TRIED = 200
+"""Lines of warnings that may look like the beginning of a document. Each costs a copy of the text."""
 # GT/s of a PCIe generation.
 _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 # amd-smi's MB is MiB: it calls an MI300X's 192 GiB 196592 MB.
@@ -25,7 +28,12 @@ Path = tuple[str, ...]
 
 def json_of(text: str) -> Any:
     """The JSON document in a text that may begin with warnings; None when there is none."""
-    for match in re.finditer(r"^\s*[\[{]", text, re.MULTILINE):
+    text = text.rstrip()
+    if not text.endswith(
+        ("}", "]")
+    ):  # what follows a document spoils it: a log of many brackets is no work then
+        return None
+    for match in islice(re.finditer(r"^\s*[\[{]", text, re.MULTILINE), _BEGINNINGS_TRIED):
         try:
             return msgspec.json.decode(text[match.start() :])
         except (msgspec.DecodeError, RecursionError, ValueError):

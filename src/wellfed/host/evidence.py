@@ -1,27 +1,29 @@
-"""Files that a user hands over: DCGM's diagnostics, a saved kernel log, a log of the fabric manager. Which one it is, its
-content says. Of logs only what a check goes by is kept: no names of programs, no addresses."""
+"""Files that a user hands over: DCGM's diagnostics, a saved log, a log of the fabric manager, what nvidia-smi printed. Which
+one it is, its content says. Of logs only what a check goes by is kept: no names of programs, no addresses."""
 
 import os
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from wellfed.host.amd import json_of
-from wellfed.host.door import KERNEL_LOG
+from wellfed.host.forms.logs import read_log
+from wellfed.host.forms.smi_text import read_links, read_query
 from wellfed.host.live import as_text, read_regular
 from wellfed.host.parse import known
+from wellfed.model.base import replace
 from wellfed.model.errors import WellfedError
 from wellfed.model.fact import Fact
+from wellfed.model.machine import Machine
 
 MAX_BYTES = 64 << 20
 _RESULTS_MAX = 4096
-_XIDS_KEPT = 50
 _FM_LINE = re.compile(r"^\[[^\]]{6,40}\] \[(\w+)\] \[tid \d+\] (.*)$", re.MULTILINE)
 _FM_SWITCH = re.compile(r"NVSwitch (fatal|non-fatal) error (\d{1,8})", re.IGNORECASE)
-_XID = re.compile(r"NVRM: Xid|SXid")
 _ROOTS = ("DCGM Diagnostic", "DCGM GPU Diagnostic")
-_NAME = re.compile(r", name=[^,]*")
+_GPU_KEY = re.compile(r"gpus\[([^\]]+)\]\.(\w+)$")
+_UUID = re.compile(r"GPU-[0-9a-f-]{36}")
 
 
 def facts_of(path: "str | os.PathLike[str]") -> list[Fact]:
@@ -39,8 +41,8 @@ def facts_of(path: "str | os.PathLike[str]") -> list[Fact]:
         if facts:
             return facts
     raise WellfedError(
-        f"{name} is neither DCGM's JSON, nor a kernel log, nor a log of the fabric manager",
-        hint="`dcgmi diag -r 1 -j > diag.json`, `sudo dmesg > dmesg.txt`",
+        f"{name} is neither DCGM's JSON, nor a kernel log, nor a log of the fabric manager, nor an answer of nvidia-smi",
+        hint="`dcgmi diag -r 1 -j > diag.json`, `sudo dmesg > dmesg.txt`, `nvidia-smi -q > smi.txt`",
     )
 
 
@@ -101,13 +103,68 @@ def _fabric_manager(text: str, name: str) -> list[Fact]:
     return [known("diagnostics", found[:_RESULTS_MAX] or [quiet], name)]
 
 
-def _kernel_log(text: str, name: str) -> list[Fact]:
-    watched = re.compile(KERNEL_LOG)
-    lines = text.splitlines()
-    if not any(watched.search(line) for line in lines):
-        return []
-    xids = [_NAME.sub("", line.strip())[:400] for line in lines if _XID.search(line)][-_XIDS_KEPT:]
-    return [known("kernel.xids", xids, name, "\n".join(xids))]
+def placed(machine: Machine, facts: Iterable[Fact]) -> list[Fact]:
+    """With GPUs that the files name by address, or by UUID and number, at their place in the machine; in the files' order where
+    the machine has none. Those that it does not see (a container's) are left out. Raises WellfedError when it sees none
+    of a file's: the file is another machine's."""
+    found, met, strange = [], set[str](), dict[str, str]()
+    fresh: dict[str, int] = {}
+    for fact in facts:
+        match = _GPU_KEY.match(fact.key)
+        if not match:
+            found.append(fact)
+            continue
+        name = match[1]
+        at = _place(machine, name) if machine.gpus else fresh.setdefault(name, len(fresh))
+        if at is None:
+            strange[fact.source] = name.partition("/")[0]
+        else:
+            met.add(fact.source)
+            found.append(replace(fact, key=f"gpus[{at}].{match[2]}"))
+    for source, name in strange.items():
+        if source not in met:
+            raise WellfedError(
+                f"{source} tells of a GPU {name}, which this machine has not",
+                hint="give files of the machine that is judged",
+            )
+    for name, at in fresh.items():
+        field = "uuid" if name.startswith("GPU-") else "address"
+        told = {"index": at, field: name.partition("/")[0], "vendor": "nvidia"}
+        found += [known(f"gpus[{at}].{key}", value, "nvidia-smi") for key, value in told.items()]
+    return found
 
 
-_KINDS: tuple[Callable[[str, str], list[Fact]], ...] = (_dcgm, _fabric_manager, _kernel_log)
+def _place(machine: Machine, name: str) -> int | None:
+    """Where a GPU stands. By its number only where the machine's own UUIDs are not known, as in a redacted recording."""
+    uuid, _, number = name.partition("/")
+    for at, gpu in enumerate(machine.gpus):
+        if uuid in (gpu.uuid, gpu.address):
+            return at
+    if not number or any(_UUID.fullmatch(gpu.uuid or "") for gpu in machine.gpus):
+        return None
+    return next((at for at, gpu in enumerate(machine.gpus) if gpu.index == int(number)), None)
+
+
+def together(machine: Machine, facts: Iterable[Fact]) -> list[Fact]:
+    """One fact a key. Results of several files stand together; of counts the largest stands, since logs overlap, also beside
+    what the machine itself told."""
+    joined: dict[str, Fact] = {}
+    for fact in facts:
+        held = joined.get(fact.key)
+        if isinstance(fact.value, list) and held is not None and not fact.key.startswith("gpus["):
+            fact = replace(fact, value=[*held.value, *fact.value])
+        elif fact.key.startswith("kernel.events["):
+            own = machine.facts.get(fact.key)
+            counts = [one.value for one in (held, own) if one is not None and one.status == "ok"]
+            fact = replace(fact, value=max(fact.value, *counts)) if counts else fact
+        joined[fact.key] = fact
+    return list(joined.values())
+
+
+_KINDS: tuple[Callable[[str, str], list[Fact]], ...] = (
+    _dcgm,
+    _fabric_manager,
+    read_query,
+    read_links,
+    read_log,
+)

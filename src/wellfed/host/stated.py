@@ -13,12 +13,10 @@ from wellfed.host.parse import gap, known
 from wellfed.model.devices import Gpu
 from wellfed.model.fact import Fact
 
-_UNTOLD = ("cpu.threads_per_core", "cpu.l3_bytes", "cpu.offline", "cpu.allowed")
-"""Of which readers would say that no CPU can be seen."""
-
 
 class StatedHost:
-    """`form` names the kind of file in a sentence (`an lstopo XML`), `stated` is what it says."""
+    """`form` names the kind of file in a sentence (`an lstopo XML`), `stated` is what it says. All else is `unsupported`, not
+    `missing`: what is missing counts as not installed, and a file that is silent of it does not say that."""
 
     recorded = True
 
@@ -32,19 +30,17 @@ class StatedHost:
         self._why = f"{form} does not tell"
 
     def over(self, facts: Iterable[Fact]) -> list[Fact]:
-        """What the file says, then what readers could not see. That a reader saw no list at all counts for nothing where
-        the file has that list."""
+        """What the file says, then gaps for all that readers look for. They saw an empty machine and say so in words that are
+        wrong here (no driver is loaded, no disk is shown): of all of it the file is silent. Lists that the file has need no
+        gap as a whole."""
         told = {fact.key.partition("[")[0] for fact in self.stated}
-        untold = [gap(key, self.origin_of(key), "unsupported", self._why) for key in _UNTOLD]
-        return [*self.stated, *untold, *(fact for fact in facts if fact.key not in told)]
-
-    def origin_of(self, key: str) -> str:
-        """What would have told it: where the facts of the same part come from."""
-        part = key.partition(".")[0]
-        return next((fact.source for fact in self.stated if fact.key.startswith(f"{part}.")), self.form)
+        silent = (
+            gap(fact.key, fact.source, "unsupported", self._why) for fact in facts if fact.key not in told
+        )
+        return [*self.stated, *silent]
 
     def read(self, path: str, limit: int = READ_LIMIT) -> Reading:
-        return Reading(source=path, status="missing", detail=self._why)
+        return Reading(source=path, status="unsupported", detail=self._why)
 
     def listdir(self, path: str) -> tuple[str, ...]:
         return ()
@@ -59,17 +55,17 @@ class StatedHost:
         return False
 
     def run(self, name: str, item: str = "") -> Reading:
-        return Reading(source=str(COMMANDS[name].on(item)), status="missing", detail=self._why)
+        return Reading(source=str(COMMANDS[name].on(item)), status="unsupported", detail=self._why)
 
     def nvml(self) -> dict[str, Any]:
-        return {"status": "missing", "detail": self._why, "system": {}, "devices": []}
+        return {"status": "unsupported", "detail": self._why, "system": {}, "devices": []}
 
     def environ(self) -> dict[str, str]:
         return {}
 
     def probe(self, name: str) -> Reading:
         assert name in PROBES, name
-        return Reading(source=f"probe {name}", status="missing", detail=self._why)
+        return Reading(source=f"probe {name}", status="unsupported", detail=self._why)
 
 
 def thread_facts(
@@ -87,12 +83,16 @@ def thread_facts(
         facts.append(known(f"cpu.{key}", max(len(set(groups)), shown.get(key, 0)), source))
         if key == "cores":
             facts.append(known("cpu.threads_per_core", max(Counter(groups).values()), source))
-    # Unlike these, a cache may be missing from some cores by design.
-    shared = {row["l3"] for row in running if row.get("l3") is not None}
-    if shared:
+    # Unlike these, a cache may be missing from some cores by design. Where packages are missing too, it was lost: hwloc drops
+    # objects that contradict each other.
+    caches = [row.get("l3") for row in running]
+    shared = {number for number in caches if number is not None}
+    lost = None in caches and any(row.get("package") is None for row in running)
+    if shared and not lost:
         facts.append(known("cpu.l3_groups", max(len(shared), shown.get("l3_groups", 0)), source))
     else:
-        facts.append(gap("cpu.l3_groups", source, "unsupported", f"{form} shows no level 3 cache"))
+        why = f"{form} shows no level 3 cache" if not shared else f"{form} does not tell it of every CPU"
+        facts.append(gap("cpu.l3_groups", source, "unsupported", why))
     return facts
 
 

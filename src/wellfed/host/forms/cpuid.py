@@ -20,6 +20,9 @@ from wellfed.model.fact import Fact
 FORM = "a dump of CPUID"
 _HEAD = "# mask e[abcd]x => e[abcd]x"
 _LINE = re.compile(r"([0-9a-f]{1,2})((?: [0-9a-f]{1,8}){4}) =>((?: [0-9a-f]{1,8}){4})")
+_READ = frozenset(f"{leaf:x}" for leaf in (0, 1, 4, 0xB, 0x1A, 0x1F))
+_READ |= {f"{0x80000000 + leaf:x}" for leaf in (1, 2, 3, 4, 6, 8, 0x1D, 0x1E)}
+"""Leaves that are looked at; a dump has thirty."""
 _FILE = re.compile(r"pu(\d{1,5})")
 _FILE_BYTES = 32 << 10
 """A file of a real CPU has about 5 kB."""
@@ -56,6 +59,8 @@ class Registers:
     def __init__(self, text: str) -> None:
         self.answers: dict[int, list[tuple[int, Leaf, Leaf]]] = {}
         for line in text.splitlines():
+            if line.partition(" ")[2].partition(" ")[0] not in _READ:
+                continue
             match = _LINE.fullmatch(line.strip())
             if match:
                 asked, got = _four(match[2]), _four(match[3])

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from wellfed.host.cores import EFFICIENCY_BELOW
 from wellfed.host.forms.markup import Node, mask, members
 from wellfed.host.parse import MAX_CPUS, MAX_NODES, gap, known, plain
-from wellfed.host.pci import NVIDIA, is_gpu, pci_address, pci_id
+from wellfed.host.pci import AMD, NVIDIA, is_gpu, pci_address, pci_id
 from wellfed.host.stated import gpu_facts, numbered_groups, thread_facts
 from wellfed.model.fact import Fact
 
@@ -438,12 +438,9 @@ def _gpus(seen: Seen, rows: list[dict[str, Any]]) -> list[Fact]:
             number = _NVML.fullmatch(node.attrs.get("name", ""))
             if number:
                 mine["order"] = number[1]
-    # A display that no compute library knows, beside GPUs that one does, is no GPU to feed.
-    computing = [row for row in rows if "GPUModel" in told.get(row["address"], {})]
-    rows = computing or rows
-    orders = [told.get(row["address"], {}).get("order") for row in rows]
-    if None not in orders and len(set(orders)) == len(orders):
-        rows = sorted(rows, key=lambda row: int(told[row["address"]]["order"]))
+    rows = [
+        row for vendor in (NVIDIA, AMD) for row in _ordered([r for r in rows if r["vendor"] == vendor], told)
+    ]
     if not rows:
         return [known("gpus", [], "lstopo: PCIDev", detail="no GPU of NVIDIA or AMD is shown")]
     facts: list[Fact] = []
@@ -467,6 +464,13 @@ def _gpus(seen: Seen, rows: list[dict[str, Any]]) -> list[Fact]:
             {"numa_node": bus},
         )
     return facts
+
+
+def _ordered(rows: list[dict[str, Any]], told: dict[str, dict[str, str]]) -> list[dict[str, Any]]:
+    """GPUs of one vendor. Where NVML or ROCm numbered some, the others are displays that no driver computes on."""
+    orders = {row["address"]: told.get(row["address"], {}).get("order") for row in rows}
+    numbered = [row for row in rows if orders[row["address"]] is not None]
+    return sorted(numbered, key=lambda row: int(orders[row["address"]] or 0)) or rows
 
 
 def _kibibytes(text: str | None) -> int | None:

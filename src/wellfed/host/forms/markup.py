@@ -19,6 +19,8 @@ MAX_XML_BYTES = 32 << 20
 MAX_ELEMENTS = 200_000
 MAX_DEPTH = 128
 """Bridges within bridges: real files reach about 20."""
+_MASK_CHARS = 4096
+"""256 words with their commas and `0x` have 2815."""
 _KEPT_TEXT = ("indexes", "u64values")
 
 KINDS = "`lstopo topo.xml`, `NCCL_TOPO_DUMP_FILE=topo.xml`"
@@ -151,9 +153,9 @@ def mask(text: str) -> int:
     """hwloc's bitmap as a number, bit n for CPU n: words of 32 bits, the highest first, an empty one for 0
     (`0x000000ff,,0xffffffff`). A number, since thousands of masks of thousands of CPUs fit where sets would not. Raises
     ValueError, also for the endless one (`0xf...f`), which stands for all CPUs that there could be."""
-    words = text.strip().split(",")
-    if len(words) * 32 > MAX_CPUS:
-        raise ValueError(f"a mask of {len(words) * 32:,} bits")
+    words = text[:_MASK_CHARS].strip().split(",")
+    if len(text) > _MASK_CHARS or len(words) * 32 > MAX_CPUS:
+        raise ValueError(f"a mask of more than {MAX_CPUS:,} bits")
     bits = 0
     for word in words:
         if not re.fullmatch(r"(?:(?:0x)?[0-9a-fA-F]{1,8})?", word):

@@ -1,8 +1,9 @@
 """NCCL's topology (`NCCL_TOPO_DUMP_FILE`, and the files of clouds for `NCCL_TOPO_FILE`): nodes with their CPUs, PCI switches,
 GPUs with their NVLinks, NICs.
 
-Link speeds and widths are the most that device and slot can do, not what runs now: NCCL reads `max_link_speed`. Files of
-clouds are written by hand and leave out what NCCL finds itself, often the GPUs' own lines; GPUs then go by their class and
+Link speeds and widths of bridges and NICs are the most that device and slot can do, not what runs now: NCCL reads
+`max_link_speed`. Of GPUs newer releases write what runs now, as NVML tells it, and nothing in the file says which: they are left
+unknown. Files of clouds are written by hand and leave out what NCCL finds itself, often the GPUs' own lines; GPUs then go by their class and
 are counted in the order of the bus."""
 
 import re
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 from wellfed.host.forms.markup import Node
 from wellfed.host.parse import MAX_CPUS, MAX_NODES, cpu_mask, gap, integer, known
 from wellfed.host.pci import NVIDIA, pci_address, pci_id
-from wellfed.host.stated import gpu_facts, thread_facts
+from wellfed.host.stated import gpu_facts
 from wellfed.model.fact import Fact
 
 FORM = "an NCCL topology"
@@ -26,6 +27,7 @@ _NVSWITCH_CLASS = "0x0680"
 _NIC_CLASS = "0x02"
 _DEVICES_MAX = 128
 """GPUs, and NICs, of one host. Links go by the square of it."""
+_PCI_MAX = 4096
 _SPEED = re.compile(r"(\d{1,3}(?:\.\d{1,2})?) GT/s")
 _LANES = (1, 2, 4, 8, 12, 16, 32)
 
@@ -62,9 +64,12 @@ def read_nccl(root: Node) -> list[Fact]:
         node = _signed(cpu, "numaid")
         if node is not None and 0 <= node < 1 << 31:
             seen.nodes[node] = _union(seen.nodes.get(node, ()), cpu)
+            if sum(len(held or ()) for held in seen.nodes.values()) > MAX_CPUS:
+                raise ValueError("its nodes share CPUs")
         for child in cpu.children:
             _walk(seen, child, at, node if node in seen.nodes else None, ())
-    if sum(len(held or ()) for held in seen.nodes.values()) > MAX_CPUS:
+    of = [cpu for held in seen.nodes.values() for cpu in held or ()]
+    if len(set(of)) < len(of):
         raise ValueError("its nodes share CPUs")
     _order(seen.gpus)
     return [*_cpu(seen, cpus[0]), *_numa(seen), *_devices(seen), *_links(seen)]
@@ -87,25 +92,30 @@ def _signed(node: Node, name: str) -> int | None:
 
 def _walk(seen: Seen, node: Node, cpu: int, numa: int | None, switches: tuple[str, ...]) -> None:
     if node.tag == "nic":
-        _nic(seen, node, cpu, numa, None, switches)
+        # Without a PCI device it is an interface of the system; NCCL hangs it on the first node there is.
+        _nic(seen, node, cpu, None, None, switches)
     if max(len(seen.gpus), len(seen.nets), len(seen.ends)) > _DEVICES_MAX:
         raise ValueError(f"it has more than {_DEVICES_MAX} GPUs or NICs")
     if node.tag != "pci":
         return
     row = _row(node, numa, switches[-1] if switches else None)
     seen.pci.append(row)
+    if len(seen.pci) > _PCI_MAX:
+        raise ValueError(f"it has more than {_PCI_MAX:,} PCI devices")
     below = list(node.below("pci"))
     for child in below:
         _walk(seen, child, cpu, numa, (*switches, row["address"]))
     gpu = next(node.below("gpu"), None)
     kind = row["class_code"] or ""
     if gpu is not None or (kind.startswith(_GPU_CLASSES) and not below):
+        row |= {"speed_max_gts": None, "width_max": None}
         seen.gpus.append(
             {"row": row, "told": gpu, "place": (cpu, switches), "dev": gpu.number("dev") if gpu else None}
         )
     nics = list(node.below("nic"))
     for nic in nics:
-        _nic(seen, nic, cpu, numa, row, switches)
+        # NICs that NCCL made one of several stand at the switch above them all.
+        _nic(seen, nic, cpu, numa, row, (*switches, row["address"]) if below else switches)
     if not nics and not below and kind.startswith(_NIC_CLASS):
         seen.ends.append(End(f"nic{_nics(seen)}", cpu, switches))
 
@@ -117,7 +127,6 @@ def _nic(
     for net in nic.below("net"):
         seen.nets.append((net, {"numa_node": numa, "address": row["address"] if row else None}))
         names.append(net.attrs.get("name", "")[:64])
-    # Without a PCI device it is an interface of the system, and hangs nowhere.
     if row is not None:
         for name in dict.fromkeys(names) or [""]:
             seen.ends.append(End(name or f"nic{_nics(seen)}", cpu, switches))
@@ -137,7 +146,7 @@ def _row(node: Node, numa: int | None, parent: str | None) -> dict[str, Any]:
     kind = node.attrs.get("class", "")
     return {
         "address": address,
-        "class_code": kind if re.fullmatch(r"0x[0-9a-f]{6}", kind) else None,
+        "class_code": kind if re.fullmatch(r"0x[0-9a-f]{2,6}", kind) else None,
         "vendor": _id(node, "vendor"),
         "device": _id(node, "device"),
         "numa_node": numa,
@@ -168,19 +177,23 @@ def _order(gpus: list[dict[str, Any]]) -> None:
 
 
 def _cpu(seen: Seen, first: Node) -> list[Fact]:
+    """CPUs of the nodes that are shown. How many the machine has is not known: NCCL leaves out nodes that no used GPU or NIC
+    hangs on."""
     source = "NCCL: cpu affinity"
-    facts: list[Fact] = []
     of = {cpu: node for node, cpus in sorted(seen.nodes.items()) for cpu in cpus or ()}
+    why = "nodes that no used GPU or NIC hangs on are not in the file"
+    facts = [gap(f"cpu.{name}", source, "unsupported", why) for name in ("logical", "offline", "possible")]
     if None in seen.nodes.values() or not of:
-        why = "the file does not give every node its CPUs"
-        facts += [gap(f"cpu.{name}", source, "unsupported", why) for name in ("threads", "logical")]
+        facts.append(gap("cpu.threads", source, "unsupported", "the file does not give every node its CPUs"))
     else:
-        facts += thread_facts([{"id": cpu, "node": of[cpu]} for cpu in sorted(of)], source, FORM)
-    for name, key in {"arch": "arch", "vendor": "vendor"}.items():
-        if first.attrs.get(name):
-            facts.append(known(f"cpu.{key}", first.attrs[name][:40], f"NCCL: cpu {name}"))
+        facts.append(known("cpu.threads", [{"id": cpu, "node": of[cpu]} for cpu in sorted(of)], source))
+    arch = first.attrs.get("arch", "")[:20]
+    if arch:
+        facts.append(known("cpu.arch", {"arm64": "aarch64"}.get(arch, arch), "NCCL: cpu arch", arch))
+    if first.attrs.get("vendor"):
+        facts.append(known("cpu.vendor", first.attrs["vendor"][:40], "NCCL: cpu vendor"))
     family, model = first.number("familyid"), first.number("modelid")
-    if family is not None and first.attrs.get("arch") == "x86_64":
+    if family is not None and arch == "x86_64":
         facts.append(known("cpu.family", _family(family), "NCCL: cpu familyid", str(family)))
         if model is not None:
             facts.append(known("cpu.model", model, "NCCL: cpu modelid"))
@@ -216,6 +229,14 @@ def _devices(seen: Seen) -> list[Fact]:
     if len({row["address"] for row in rows}) < len(rows):
         raise ValueError("two PCI devices have one address")
     facts = [known("pci", rows, "NCCL: pci")]
+    gpus = {gpu["row"]["address"] for gpu in seen.gpus}
+    for place, row in enumerate(rows):
+        if row["address"] in gpus:
+            why = "older NCCL writes the most that a GPU can do here, newer what runs now"
+            facts += [
+                gap(f"pci[{place}].{field}", "NCCL: pci link_speed", "unsupported", why)
+                for field in ("speed_gts", "speed_max_gts", "width", "width_max")
+            ]
     for index, gpu in enumerate(seen.gpus):
         facts += _gpu(index, gpu)
     if not seen.gpus:
@@ -309,8 +330,11 @@ def _nvlinks(seen: Seen) -> tuple[dict[tuple[str, str], int], set[str]]:
             count = min(link.number("count") or 0, 1 << 10)
             try:
                 target = named.get(pci_address(link.attrs.get("target", "")))
-            except ValueError:
-                target = None
+            except (
+                ValueError
+            ):  # `fffffff:ffff:ff` where a virtual machine hides it: NCCL takes that for a switch
+                unclear.add(name)
+                continue
             if target is not None and target != name:
                 direct[name, target] += count
             elif link.attrs.get("tclass", "").startswith(_NVSWITCH_CLASS):
