@@ -12,7 +12,8 @@ _STATES = [
     {"name": f"C{n}", "latency_us": latency, "disabled": False}
     for n, latency in enumerate((0, 2, 10, 40, 170, 180, 190, 200, 210, 220))
 ]
-_AT = {"gpus": [{"address": "0000:0f:00.0"}]}
+_GPU = {"address": "0000:0f:00.0", "virtualization": "none"}
+_AT = {"gpus": [_GPU]}
 _PAGES = (64 << 10, 2 << 20, 32 << 20, 512 << 20, GIB, 16 * GIB)
 _UNITS = ("containerd", "crio", "docker", "kubelet", "ray", "slurmd", "ssh", "sshd")
 _UPDATES = (
@@ -38,8 +39,8 @@ FAULTS: dict[str, tuple[dict[str, Any], ...]] = {
     "CPU08": ({"cpu": {"dma_latency_us": 2_000_000_000}},),
     "CPU16": ({}, {"cpu": {"offline": [1, 3, 5]}}),
     "GPU02": (_AT,),
-    "GPU05": (_AT, {"gpus": [{"address": "0000:0f:00.0", "power_limit_w": 299.5, "power_default_w": 400.25}]}),
-    "GPU15": (_AT, {"gpus": [{"address": "0000:0f:00.0", "compute_mode": "exclusive_process"}], "software": {"mps_running": False}}),
+    "GPU05": (_AT, {"gpus": [{**_GPU, "power_limit_w": 299.5, "power_default_w": 400.25}]}),
+    "GPU15": (_AT, {"gpus": [{**_GPU, "compute_mode": "exclusive_process"}], "software": {"mps_running": False}}),
     "KRN11": ({}, _keys(fs__inotify__max_user_watches="8192", fs__inotify__max_user_instances="128")),
     "KRN14": ({}, _keys(kernel__softlockup_panic="1", kernel__hung_task_panic="0")),
     "LIM02": (_keys(fs__nr_open="1048576"),),
@@ -56,7 +57,10 @@ FAULTS: dict[str, tuple[dict[str, Any], ...]] = {
     "NET01": ({"nics": [{"is_default_route": False}]},),
     "NET02": ({}, _keys(net__ipv4__tcp_rmem="4096 131072 67108864", net__ipv4__tcp_wmem="4096 16384 4194304")),
     "NET07": ({}, _keys(net__core__somaxconn="4096", net__ipv4__tcp_max_syn_backlog="512")),
-    "NET09": ({}, _keys(net__ipv4__tcp_sack="0", net__ipv4__tcp_timestamps="2")),
+    "NET09": (
+        {},
+        {"kernel": {"release": "6.8.0", "sysctls": {"net.ipv4.tcp_sack": "0", "net.ipv4.tcp_timestamps": "2"}}},
+    ),
     "NET11": ({}, {"nics": [{"adaptive_rx": False, "rx_usecs": 64}]}, {"nics": [{"adaptive_rx": True, "rx_usecs": 4}]}),
     "NET12": ({}, {"nics": [{"channels": 1, "channels_max": 4}]}),
     "NET13": (
@@ -82,10 +86,15 @@ FAULTS: dict[str, tuple[dict[str, Any], ...]] = {
 """Code -> what is laid over the bad machine of its case, one a machine; `{}` is that machine as it is."""
 
 
-def faulty(code: str) -> list[Machine]:
-    """Machines with the fault of a check, the first of which is that of its case."""
+def layers(code: str) -> list[dict[str, Any]]:
+    """What has the fault of a check, first that of its case."""
     layer = {key: value for key, value in CASES[code].bad.items() if key not in ("gaps", "h2d")}
-    return [machine(over(layer, more)) for more in FAULTS.get(code, ({},))]
+    return [over(layer, more) for more in FAULTS.get(code, ({},))]
+
+
+def faulty(code: str) -> list[Machine]:
+    """The machines with these faults."""
+    return [machine(layer) for layer in layers(code)]
 
 
 def over(below: Any, above: Any) -> Any:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cure_cases import faulty
+from cure_cases import faulty, layers, over
 from host_cases import CASES, machine
 from knob_world import followed, is_file, is_one_knob, knob_of, made, seen, with_setting
 from random_machines import hide, whole
@@ -96,6 +96,40 @@ def test_the_fault_is_cured_and_the_cure_comes_off(
     engine.undo(journal)
     assert contents(tmp_path) == files
     assert seen(root, told, fields) == before
+
+
+@pytest.mark.parametrize("intent", INTENTS)
+def test_a_machine_with_much_amiss_is_cured_at_once(intent: str, tmp_path: Path) -> None:
+    """Faults are laid one over the other as long as all those before can still be cured; then all is changed in one
+    transaction, in the order of the kinds, and taken back in one."""
+    layer: dict[str, Any] = {}
+    faults: list[str] = []
+    for code in CURED:
+        for more in layers(code):
+            one = over(layer, more)
+            if all(curable(machine(one), other, intent) for other in (*faults, code)):
+                layer, faults = one, [*faults, code]
+                break
+    told = machine(layer)
+    root, fields = made(tmp_path, told)
+    before, files = seen(root, told, fields), contents(tmp_path)
+    verdicts = [judged(before, code, intent) for code in faults]
+    todo = [c for c in changes_of(before, verdicts, intent, PAGES) if c.kind != INSTRUCTION]
+    journal = Journal(root)
+    outcomes = engine.apply(journal, [c for c in todo if is_file(c)], CALM)
+    assert {one.outcome for one in outcomes} <= {"applied", "already"} and len(outcomes) > 20
+    after = followed(seen(root, told, fields))
+    for change in todo:
+        if not is_file(change):
+            after = with_setting(after, change)
+    assert {code: verdict_on(after, code, intent) for code in faults} == dict.fromkeys(faults, "pass")
+    engine.undo(journal)
+    assert contents(tmp_path) == files
+
+
+def curable(one: Machine, code: str, intent: str) -> bool:
+    found = plan(one, code, intent)
+    return bool(found) and all(change.kind != INSTRUCTION for change in found)
 
 
 def what(change: Change) -> tuple[str, str, str]:
@@ -289,6 +323,12 @@ def test_names_that_are_no_names_stay_with_people() -> None:
     for name in ("..", "a/b", "a b", "*", ""):
         sick = machine({"disks": [{"name": name, "is_virtual": False, "read_ahead_kb": 16}]})
         assert [c.kind for c in plan(sick, "STO03", "training")] == [INSTRUCTION], name
+
+
+def test_what_is_the_hosts_of_a_virtual_gpu_stays_with_people() -> None:
+    for code in ("GPU02", "GPU05", "GPU15"):
+        layer = over(layers(code)[0], {"gpus": [{"virtualization": "vgpu"}]})
+        assert [c.kind for c in plan(machine(layer), code, "training")] == [INSTRUCTION], code
 
 
 def test_an_item_without_a_row_is_told() -> None:
