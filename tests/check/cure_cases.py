@@ -41,6 +41,7 @@ FAULTS: dict[str, tuple[dict[str, Any], ...]] = {
     "GPU02": (_AT,),
     "GPU05": (_AT, {"gpus": [{**_GPU, "power_limit_w": 299.5, "power_default_w": 400.25}]}),
     "GPU15": (_AT, {"gpus": [{**_GPU, "compute_mode": "exclusive_process"}], "software": {"mps_running": False}}),
+    "IRQ01": ({"cpu": {"isolated": [5]}, "kernel": {"active_services": ["sshd"]}},),
     "KRN11": ({}, _keys(fs__inotify__max_user_watches="8192", fs__inotify__max_user_instances="128")),
     "KRN14": ({}, _keys(kernel__softlockup_panic="1", kernel__hung_task_panic="0")),
     "LIM02": (_keys(fs__nr_open="1048576"),),
@@ -76,6 +77,7 @@ FAULTS: dict[str, tuple[dict[str, Any], ...]] = {
         _keys(net__ipv4__neigh__default__gc_thresh1="128", net__ipv4__neigh__default__gc_thresh2="512"),
     ),
     "NUMA06": ({}, _keys(vm__zone_reclaim_mode="3")),
+    "PCIE02": ({"kernel": {"aspm_policy": "default"}},),
     "RDMA07": ({"rdma": [{"link_layer": "Ethernet", "netdev": "ens1"}], "nics": [{**_NIC, "mtu": 1500}]},),
     "RDMA13": ({}, _keys(net__ipv4__conf__all__arp_ignore="2")),
     "STO03": ({}, {"disks": [{"name": "sda", "read_ahead_kb": 16}, {"name": "sdb", "read_ahead_kb": 256}]}),
@@ -84,6 +86,13 @@ FAULTS: dict[str, tuple[dict[str, Any], ...]] = {
     "SW10": ({}, {"kernel": {"enabled_services": list(_UPDATES)}}),
 }  # fmt: skip
 """Code -> what is laid over the bad machine of its case, one a machine; `{}` is that machine as it is."""
+
+
+LEFT_OVER = {
+    "IRQ04": "counts are since boot: whether the change helps is seen later",
+    "KRN09": "the driver's own switch takes a reload, and stays with people",
+}
+"""Checks that still find something after all that can be set is set, and why."""
 
 
 def layers(code: str) -> list[dict[str, Any]]:
