@@ -23,7 +23,7 @@ from wellfed.model.base import replace
 CPU = "/sys/devices/system/cpu"
 NET = "/sys/class/net"
 PCI = "/sys/bus/pci/devices"
-READERS = ("cpu", "kernel", "memory", "storage", "network", "pci")
+READERS = ("cpu", "kernel", "memory", "storage", "network", "pci", "interrupts")
 CHOICES = {
     "enabled": ("always", "madvise", "never"),
     "defrag": ("always", "defer", "defer+madvise", "madvise", "never"),
@@ -62,6 +62,8 @@ class Kernel(Root):
             on = values._cpus(self.read(f"{CPU}/online")) - {int(cpu[1])}
             on |= {int(cpu[1])} if value == "1" else set()
             super().write(f"{CPU}/online", _listed(on))
+        if name.endswith("/smp_affinity_list"):
+            super().write(f"{name.removesuffix('smp_affinity_list')}effective_affinity_list", value)
         if name.endswith("/nr_hugepages"):
             free = f"{name.removesuffix('nr_hugepages')}free_hugepages"
             super().write(free, str(int(self.read(free)) + int(value) - int(text)))
@@ -134,6 +136,33 @@ def _files(machine: Machine) -> Iterator[tuple[str, str, str]]:
             yield f"pci[{index}].power_control", f"{folder}/power/control", device.power_control
             yield "", f"{folder}/class", device.class_code or ""
             yield "", f"{folder}/vendor", device.vendor or ""
+
+    if machine.kernel.aspm_policy is not None:
+        path = "/sys/module/pcie_aspm/parameters/policy"
+        yield "kernel.aspm_policy", path, _brackets(CHOICES["policy"], machine.kernel.aspm_policy)
+    yield from _irq_files(machine)
+
+
+def _irq_files(machine: Machine) -> Iterator[tuple[str, str, str]]:
+    for name, path in (
+        ("default_irq_affinity", "/proc/irq/default_smp_affinity"),
+        ("workqueue_cpumask", "/sys/devices/virtual/workqueue/cpumask"),
+    ):
+        cpus = getattr(machine.kernel, name)
+        if cpus is not None:
+            yield f"kernel.{name}", path, f"{sum(1 << cpu for cpu in cpus):08x}"
+    placed = [irq for irq in machine.irqs if irq.effective and irq.address]
+    if not placed:
+        return
+    cpus = sorted({cpu for node in machine.numa for cpu in node.cpus})
+    lines = ["".join(f"  CPU{cpu}" for cpu in cpus)]
+    for index, irq in enumerate(placed):
+        counts = " ".join(str(irq.count if cpu in irq.effective[:1] else 0) for cpu in cpus)  # type: ignore[index]
+        lines.append(f"{irq.number}: {counts} PCI-MSIX-{irq.address} {index}-edge queue")
+        for file in ("smp_affinity_list", "effective_affinity_list"):
+            yield f"irqs[{index}].effective", f"/proc/irq/{irq.number}/{file}", _listed(irq.effective)
+        yield "", f"{PCI}/{irq.address}/class", "0x020000"
+    yield "", "/proc/interrupts", "\n".join(lines)
 
 
 def _cpu_files(machine: Machine) -> Iterator[tuple[str, str, str]]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cure_cases import faulty
+from cure_cases import LEFT_OVER, faulty, layers, over
 from host_cases import CASES, machine
 from knob_world import followed, is_file, is_one_knob, knob_of, made, seen, with_setting
 from random_machines import hide, whole
@@ -15,16 +15,18 @@ from wellfed.apply.journal import Journal
 from wellfed.apply.kinds import KINDS
 from wellfed.apply.root import Root
 from wellfed.check import INTENTS, host_codes, judge_machine, manual
-from wellfed.check.changes import INSTRUCTION, changes_of
+from wellfed.check.changes import INSTRUCTION, changes_of, cures
 from wellfed.check.evaluate import judge_entry
+from wellfed.check.host.irq import mask
 from wellfed.check.table import good_for, tables
 from wellfed.host.assemble import look
+from wellfed.host.parse import cpu_mask
 from wellfed.host.recorded import open_recorded
 from wellfed.model import Change, Machine, Verdict, WellfedError
 from wellfed.model.base import replace
 
 PAGES = {code: manual(code) for code in host_codes()}
-CURED = [code for code in host_codes() if manual(code).change]
+CURED = [code for code in host_codes() if manual(code).change or code in cures()]
 TRIALS = [
     pytest.param(code, intent, number, id=f"{code}-{intent}-{number}")
     for code in CURED
@@ -91,11 +93,47 @@ def test_the_fault_is_cured_and_the_cure_comes_off(
     for change in todo:
         if not is_file(change):
             after = with_setting(after, change)
-    assert verdict_on(after, code, intent) == "pass"
-    assert plan(after, code, intent) == ()
+    if code in LEFT_OVER:
+        assert [c.kind for c in plan(after, code, intent)] == [INSTRUCTION]
+    else:
+        assert verdict_on(after, code, intent) == "pass" and plan(after, code, intent) == ()
     engine.undo(journal)
     assert contents(tmp_path) == files
     assert seen(root, told, fields) == before
+
+
+@pytest.mark.parametrize("intent", INTENTS)
+def test_a_machine_with_much_amiss_is_cured_at_once(intent: str, tmp_path: Path) -> None:
+    """Faults are laid one over the other as long as all those before can still be cured; then all is changed in one
+    transaction, in the order of the kinds, and taken back in one."""
+    layer: dict[str, Any] = {}
+    faults: list[str] = []
+    for code in CURED:
+        for more in layers(code):
+            one = over(layer, more)
+            if all(curable(machine(one), other, intent) for other in (*faults, code)):
+                layer, faults = one, [*faults, code]
+                break
+    told = machine(layer)
+    root, fields = made(tmp_path, told)
+    before, files = seen(root, told, fields), contents(tmp_path)
+    verdicts = [judged(before, code, intent) for code in faults]
+    todo = [c for c in changes_of(before, verdicts, intent, PAGES) if c.kind != INSTRUCTION]
+    journal = Journal(root)
+    outcomes = engine.apply(journal, [c for c in todo if is_file(c)], CALM)
+    assert {one.outcome for one in outcomes} <= {"applied", "already"} and len(outcomes) > 20
+    after = followed(seen(root, told, fields))
+    for change in todo:
+        if not is_file(change):
+            after = with_setting(after, change)
+    assert {code: verdict_on(after, code, intent) for code in faults} == dict.fromkeys(faults, "pass")
+    engine.undo(journal)
+    assert contents(tmp_path) == files
+
+
+def curable(one: Machine, code: str, intent: str) -> bool:
+    found = plan(one, code, intent)
+    return code not in LEFT_OVER and bool(found) and all(change.kind != INSTRUCTION for change in found)
 
 
 def what(change: Change) -> tuple[str, str, str]:
@@ -289,6 +327,37 @@ def test_names_that_are_no_names_stay_with_people() -> None:
     for name in ("..", "a/b", "a b", "*", ""):
         sick = machine({"disks": [{"name": name, "is_virtual": False, "read_ahead_kb": 16}]})
         assert [c.kind for c in plan(sick, "STO03", "training")] == [INSTRUCTION], name
+
+
+def irqs(**more: Any) -> list[str]:
+    one = machine(over(layers("IRQ01")[0], more))
+    return [f"{c.kind} {c.new}" if c.kind != INSTRUCTION else c.kind for c in plan(one, "IRQ01", "training")]
+
+
+def test_interrupts_go_near_but_not_to_isolated_cpus_nor_against_a_balancer() -> None:
+    assert irqs() == ["irq_affinity 4,6,7"] * 4
+    assert irqs(cpu={"isolated": []}) == ["irq_affinity 4,5,6,7"] * 4
+    assert irqs(cpu={"isolated": [4, 5, 6, 7]}) == [INSTRUCTION]
+    assert irqs(kernel={"active_services": ["irqbalance"]}) == [INSTRUCTION]
+
+
+@pytest.mark.parametrize(
+    ("cpus", "text"),
+    [([0], "00000001"), ([31, 32], "00000001,80000000"), ([95], "80000000,00000000,00000000")],
+)
+def test_masks_are_written_as_the_kernel_prints_them(cpus: list[int], text: str) -> None:
+    assert mask(cpus) == text and cpu_mask(text) == tuple(cpus)
+
+
+def test_half_a_cure_is_none() -> None:
+    both = over(layers("IRQ05")[0], {"kernel": {"default_irq_affinity": [0, 2]}})
+    assert [c.kind for c in plan(machine(both), "IRQ05", "training")] == [INSTRUCTION]
+
+
+def test_what_is_the_hosts_of_a_virtual_gpu_stays_with_people() -> None:
+    for code in ("GPU02", "GPU05", "GPU15"):
+        layer = over(layers(code)[0], {"gpus": [{"virtualization": "vgpu"}]})
+        assert [c.kind for c in plan(machine(layer), code, "training")] == [INSTRUCTION], code
 
 
 def test_an_item_without_a_row_is_told() -> None:

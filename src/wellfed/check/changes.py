@@ -1,7 +1,10 @@
 """What would cure the findings: settings from the `change` rows of the checks, and instructions where there is none."""
 
+import importlib
+import pkgutil
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from typing import Any
 
 from wellfed.check.evaluate import identity
@@ -9,6 +12,7 @@ from wellfed.check.expression import Scope, Unknown, evaluate, judge
 from wellfed.check.manual import ChangeRow, Manual
 from wellfed.check.table import tables, terms
 from wellfed.model import Change, Machine, Verdict
+from wellfed.model.base import replace
 
 KINDS = (
     "sysctl",
@@ -48,6 +52,22 @@ _RIGHTS = {
 }
 
 
+Cure = Callable[[Machine, str], Iterable[ChangeRow]]
+
+
+@cache
+def cures() -> dict[str, Cure]:
+    """Functions that work out rows for this very machine, by the code of their check."""
+    package = importlib.import_module("wellfed.check.host")
+    modules = [
+        importlib.import_module(f"wellfed.check.host.{one.name}")
+        for one in pkgutil.iter_modules(package.__path__)
+    ]
+    return {
+        value.cures: value for module in modules for value in vars(module).values() if hasattr(value, "cures")
+    }
+
+
 def changes_of(
     machine: Machine, verdicts: Iterable[Verdict], intent: str, pages: dict[str, Manual]
 ) -> tuple[Change, ...]:
@@ -59,6 +79,8 @@ def changes_of(
         page = pages.get(verdict.code)
         if verdict.verdict != "finding" or page is None:
             continue
+        if verdict.code in cures():
+            page = replace(page, change=(*page.change, *cures()[verdict.code](machine, intent)))
         by_item = [list(_of(page, verdict, scope)) for scope in _scopes(verdict, machine, intent)]
         found += [change for made in by_item for change in made]
         if not all(by_item) or not by_item:

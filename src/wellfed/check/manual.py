@@ -100,6 +100,17 @@ def rule(code: str, name: str, *, layer: str, **facts: Any) -> Callable[[F], F]:
     return decorate
 
 
+def cure(code: str) -> Callable[[F], F]:
+    """Marks a function as the one that works out the `change` rows of the check `code`, where they can't be written
+    down beforehand: `function(machine, intent)` gives them for this machine, and none where people must choose."""
+
+    def decorate(function: F) -> F:
+        function.cures = code  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
 def manual_from_text(text: str, *, code: str, name: str, layer: str, **facts: Any) -> Manual:
     """A Manual from prose with headings. A missing required heading is our mistake and asserts."""
     summary, *parts = _HEADING.split(inspect.cleandoc(text))

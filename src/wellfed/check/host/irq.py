@@ -1,11 +1,11 @@
 """Interrupt checks that compare all vectors of an adapter."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from wellfed.check.evaluate import Outcome, no_items
 from wellfed.check.host.numa_ranks import cpu_nodes, with_neighbours
-from wellfed.check.manual import rule
+from wellfed.check.manual import ChangeRow, cure, rule
 from wellfed.model import Ceiling, Machine
 from wellfed.model.devices import Irq
 
@@ -14,6 +14,8 @@ FEW = 100_000
 MANY = 1_000_000
 FAST_MBPS = 100_000
 ONE_CPU = 0.5
+MAX_CPUS = 8192
+"""The most that a kernel can be built for: beyond are no CPUs, whatever a recording says."""
 VECTORS = 4
 
 
@@ -87,6 +89,49 @@ def judge_places(machine: Machine, ceilings: tuple[Ceiling, ...], intent: str) -
     nothing = no_items(machine, "irqs")
     found = [_judge_place(machine, adapter) for adapter in adapters(machine)]
     return nothing or found or [_none()]
+
+
+@cure("IRQ01")
+def place_near(machine: Machine, intent: str) -> Iterable[ChangeRow]:
+    """The near CPUs for each interrupt of an adapter whose interrupts are far. Not where irqbalance runs, which would
+    move them back, and never to isolated CPUs."""
+    services, isolated = machine.kernel.active_services, machine.cpu.isolated
+    if services is None or isolated is None or any(name.startswith("irqbalance") for name in services):
+        return
+    for adapter in adapters(machine):
+        near = near_adapter(machine, adapter.address)
+        if near is None or _judge_place(machine, adapter).state != "finding":
+            continue
+        cpus = sorted(near.difference(isolated, machine.cpu.offline or ()))
+        if are_cpus(cpus):
+            for irq in machine.irqs:
+                if irq.address == adapter.address:
+                    new = ",".join(map(str, cpus))
+                    yield ChangeRow(kind="irq_affinity", target=str(irq.number), new=new)
+
+
+@cure("IRQ05")
+def clear_work_queues(machine: Machine, intent: str) -> Iterable[ChangeRow]:
+    """The mask of work queues without the isolated CPUs. Where the mask of interrupts holds some too it is left to
+    people: one without the other is half a cure."""
+    isolated, queues = machine.cpu.isolated, machine.kernel.workqueue_cpumask
+    default = machine.kernel.default_irq_affinity
+    if isolated is None or queues is None or default is None or not set(isolated).isdisjoint(default):
+        return
+    rest = set(queues).difference(isolated)
+    if are_cpus(rest):
+        yield ChangeRow(kind="sysfs", target="/sys/devices/virtual/workqueue/cpumask", new=mask(rest))
+
+
+def are_cpus(cpus: Collection[int]) -> bool:
+    return bool(cpus) and min(cpus) >= 0 and max(cpus) < MAX_CPUS
+
+
+def mask(cpus: Iterable[int]) -> str:
+    """CPUs as the kernel prints and takes them: words of 32 bits in hex, the highest first."""
+    bits = sum(1 << cpu for cpu in cpus)
+    words = [f"{bits >> shift & 0xFFFFFFFF:08x}" for shift in range(0, max(1, bits.bit_length()), 32)]
+    return ",".join(reversed(words))
 
 
 def _none() -> Outcome:
