@@ -778,7 +778,6 @@ def tune_apply(
         allow=frozenset(allow),
         only=frozenset(only),
         confirm=confirm_within_s is not None,
-        prove=prove,
     )
     plan, asked = _plan(None, intent, options, changes, ignore)
     chosen = [one for one in plan.changes if one.chosen]
@@ -915,7 +914,9 @@ def _journal(folder: PathLike | None) -> "Journal":
     from wellfed.apply.journal import Journal
     from wellfed.apply.root import Root
 
-    return Journal(Root(), None if folder is None else Path(folder).absolute())
+    journal = Journal(Root(), None if folder is None else Path(folder).absolute())
+    journal.guard()
+    return journal
 
 
 def load(path: PathLike) -> Case:

@@ -354,6 +354,30 @@ def test_errors_are_two_lines(args: tuple[str, ...], words: str, run_cli, sick: 
     assert m.values(Journal(Root(sick))) == m.OLD
 
 
+def test_a_journal_that_others_may_write(run_cli, tmp_path: Path) -> None:
+    """Whoever can write it says what undo writes, as root."""
+    (tmp_path / "j").mkdir()
+    (tmp_path / "j").chmod(0o777)
+    (tmp_path / "x.toml").write_text(STAT.format(7))
+    for args in (("apply", "--changes", "x.toml"), ("undo",), ("status",), ("confirm",), ("log",)):
+        result = run_cli("tune", *args, "--journal", "j")
+        assert result.code == 2 and "others may write" in result.err
+    assert list((tmp_path / "j").iterdir()) == []
+
+
+def test_interrupted(run_cli, top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(name: str) -> None:
+        if name == "write:1":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("wellfed.apply.failpoint.hook", interrupt)
+    result = run_cli("tune", "apply", "--changes", "three.toml", "--journal", "j")
+    assert result.code == 130 and "stays: wellfed tune status --journal j" in result.err
+    monkeypatch.setattr("wellfed.apply.failpoint.hook", None)
+    assert m.values(Journal(Root(top))) != m.OLD
+    assert run_cli("tune", "undo", "--journal", "j").code == 0 and m.values(Journal(Root(top))) == m.OLD
+
+
 def test_not_root(run_cli, top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("policy", "dry_run"):
         monkeypatch.setattr(f"wellfed.apply.{module}.is_root", lambda: False)
