@@ -430,7 +430,7 @@ def test_proved(
 
     monkeypatch.setattr("wellfed.bench.proof.meter", meter)
     done = told(run_cli("tune", "apply", "--prove", "--format", "json"))
-    assert asked == ["pointer-chase"]
+    assert asked == ["pointer-chase-advised"]
     found = {one["code"]: one for one in done["proofs"]}
     assert found["MEM01"]["outcome"] == outcome and found["MEM07"]["outcome"] == "unmeasured"
     assert found["MEM07"]["note"] == "no measurement is linked to this change"
