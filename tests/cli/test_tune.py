@@ -116,6 +116,33 @@ def test_the_plan_as_text_has_lines_to_paste(run_cli, sick: Path) -> None:
     )
 
 
+def test_several_knobs_are_one_line_to_paste(run_cli, sick: Path, tmp_path: Path) -> None:
+    for number in range(3):
+        place = sick / f"sys/devices/system/cpu/cpufreq/policy{number}"
+        place.mkdir(parents=True)
+        (place / "scaling_governor").write_text("powersave\n")
+    text = '[[change]]\nkind = "governor"\ntarget = "policy*"\nnew = "performance"\n'
+    (tmp_path / "x.toml").write_text(text)
+    out = run_cli("tune", "plan", "--changes", "x.toml").out
+    assert "user governor policy* (3 knobs)" in out and "policy2: powersave -> performance" in out
+    paths = " ".join(f"/sys/devices/system/cpu/cpufreq/policy{n}/scaling_governor" for n in range(3))
+    flat = " ".join(out.replace("\\\n", " ").split())
+    assert f"write echo performance | sudo tee {paths} undo echo powersave | sudo tee {paths} needs" in flat
+    done = told(run_cli("tune", "apply", "--changes", "x.toml", "--format", "json"))
+    assert rows(done, "target") == [(f"policy{n}",) for n in range(3)]
+
+
+@pytest.mark.parametrize("columns", ["60", "80", "120"])
+def test_no_line_is_too_long_and_no_number_is_cut(
+    columns: str, run_cli, sick: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (sick / m.SYSCTL / "swappiness").write_text("\x1b[2J60\n")
+    for args in (("plan",), ("apply", "--yes"), ("status",), ("log",), ("undo",)):
+        monkeypatch.setenv("COLUMNS", columns)
+        out = run_cli("tune", *args).out
+        assert max(map(len, out.splitlines())) <= int(columns) and "\x1b" not in out and "\u2026" not in out
+
+
 def test_only_and_what_passes(run_cli, sick: Path) -> None:
     found = told(run_cli("tune", "plan", "--only", "MEM07", "--only", "LIM01", "--format", "json"))
     assert rows(found, "code") == [("MEM07",)]
