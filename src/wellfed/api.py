@@ -636,7 +636,7 @@ def pin_exec(
     become(command, place, environ, Watching(watch_s, verify_s), tell)
 
 
-_OWNERS = ("container", "kernel", "kernel_files", "software")
+_OWNERS = ("container", "kernel", "sysctl_files")
 """The readers that know who else sets a knob."""
 
 
