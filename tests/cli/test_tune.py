@@ -584,3 +584,24 @@ def test_killed_at_each_step_on_this_kernel(number: int, run_cli, knob: str, tmp
     assert process.returncode == (-signal.SIGKILL if number < 5 else 0)
     assert run_cli("tune", "undo", "--journal", "j").code == 0
     assert KNOB.read_text() == knob
+
+
+@pytest.mark.root
+@pytest.mark.xdist_group("knobs")
+def test_where_this_kernel_s_settings_are_mounted_read_only(knob: str, tmp_path: Path) -> None:
+    """As in containers, privileged ones too: told beforehand, exit code 2, and nothing is left behind."""
+    mount = "mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys"
+    line = [sys.executable, "-m", "wellfed", "tune", "apply", "--changes", "x.toml", "--journal", "j"]
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", f'{mount} && exec "$@"', "-", *line],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(SRC)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "error: " not in done.stderr and done.returncode:
+        pytest.skip(f"no mount namespace here: {done.stderr.strip()}")
+    assert done.returncode == 2 and done.stdout == ""
+    assert "nothing is changed: " in done.stderr and "mounted read-only" in done.stderr
+    assert KNOB.read_text() == knob and not (tmp_path / "j").exists()
