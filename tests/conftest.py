@@ -1,10 +1,12 @@
 """What all tests share: the command line in process, the corpus, and who is skipped where, with the reason."""
 
+import fcntl
 import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,6 +47,18 @@ def run_cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         return Result(code, captured.out, captured.err)
 
     return run_one
+
+
+@pytest.fixture(autouse=True)
+def _one_at_a_time(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tests that change this very machine wait for each other, in whichever process they run."""
+    if request.node.get_closest_marker("xdist_group") is None:
+        yield
+        return
+    lock = Path(tempfile.gettempdir()) / f"wellfed-tests-{os.getuid()}.lock"
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -638,7 +638,7 @@ def pin_exec(
     become(command, place, environ, Watching(watch_s, verify_s), tell)
 
 
-_OWNERS = ("container", "kernel", "kernel_files", "software")
+_OWNERS = ("container", "kernel", "sysctl_files")
 """The readers that know who else sets a knob."""
 
 
@@ -780,7 +780,6 @@ def tune_apply(
         allow=frozenset(allow),
         only=frozenset(only),
         confirm=confirm_within_s is not None,
-        prove=prove,
     )
     plan, asked = _plan(None, intent, options, changes, ignore)
     chosen = [one for one in plan.changes if one.chosen]
@@ -957,7 +956,9 @@ def _journal(folder: PathLike | None) -> "Journal":
     from wellfed.apply.journal import Journal
     from wellfed.apply.root import Root
 
-    return Journal(Root(), None if folder is None else Path(folder).absolute())
+    journal = Journal(Root(), None if folder is None else Path(folder).absolute())
+    journal.guard()
+    return journal
 
 
 def load(path: PathLike) -> Case:

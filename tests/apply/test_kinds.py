@@ -559,6 +559,7 @@ assert options() == first, options()
 
 
 @pytest.mark.root
+@pytest.mark.xdist_group("knobs")
 def test_a_mount(tmp_path: Path) -> None:
     """In a mount namespace of its own; all other options stay, on the way there and back."""
     made = "mount -t tmpfs -o nosuid,noexec,size=8m,mode=700 none /mnt"

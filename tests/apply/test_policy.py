@@ -254,6 +254,10 @@ def test_what_is_no_knob_is_skipped_for_a_check_and_refused_to_the_user(tmp_path
         dry_run(Root(tmp_path), [cure(), replace(order, evidence=policy.USER)], Machine(), NOTHING)
     _, skipped = dry_run(Root(tmp_path), [cure("governor", "policy*", "performance")], Machine(), NOTHING)
     assert skipped[0].reason == "nothing here is governor policy*"
+    found, skipped = dry_run(
+        Root(tmp_path), [cure("governor", "policy*", "performance"), cure()], Machine(), NOTHING
+    )
+    assert len(found) == 1 and skipped == [], "of a cure of several rows only some need be here"
 
 
 def test_a_recorded_machine_has_no_knobs_to_ask(tmp_path: Path) -> None:

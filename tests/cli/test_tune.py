@@ -34,10 +34,11 @@ THREE = (
     + '[[change]]\nkind = "hugepages"\ntarget = "2048kB"\nnew = "4"\n'
 )
 SICK = {
-    "kernel": {"sysctls": {"vm.swappiness": "60", "vm.overcommit_memory": "2", "vm.max_map_count": "65530"}},
+    "kernel": {"sysctls": {"vm.swappiness": "60", "vm.overcommit_memory": "2"}},
     "memory": {**CASES["MEM07"].bad["memory"], **CASES["MEM01"].bad["memory"]},
+    "environment": CASES["ENV06"].bad["environment"],
 }
-"""Swappiness and huge pages can be set at once, overcommitting needs a new job, more maps are for people."""
+"""Swappiness and huge pages can be set at once, overcommitting needs a new job, a variable is for people."""
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def test_the_plan_of_what_the_checks_find(run_cli, sick: Path) -> None:
         ("MEM07", "vm.swappiness", "60", "10", "change", True, None),
         ("MEM10", "vm.overcommit_memory", "2", "0", "change", False, "--yes"),
     ]
-    assert "MEM12" in [one["code"] for one in found["instructions"]]
+    assert [one["code"] for one in found["instructions"]] == ["ENV06"]
     assert m.text(Journal(Root(sick)), f"{m.SYSCTL}/swappiness") == "60"
     assert not (sick / "var").exists() and not (sick / "run").exists()
 
@@ -114,6 +115,33 @@ def test_the_plan_as_text_has_lines_to_paste(run_cli, sick: Path) -> None:
     assert " ".join(result.out.split()).startswith(
         "Dry run, nothing is written: 1 setting would be changed, 1 only if asked for, 1 is so already, 1 instruction"
     )
+
+
+def test_several_knobs_are_one_line_to_paste(run_cli, sick: Path, tmp_path: Path) -> None:
+    for number in range(3):
+        place = sick / f"sys/devices/system/cpu/cpufreq/policy{number}"
+        place.mkdir(parents=True)
+        (place / "scaling_governor").write_text("powersave\n")
+    text = '[[change]]\nkind = "governor"\ntarget = "policy*"\nnew = "performance"\n'
+    (tmp_path / "x.toml").write_text(text)
+    out = run_cli("tune", "plan", "--changes", "x.toml").out
+    assert "user governor policy* (3 knobs)" in out and "policy2: powersave -> performance" in out
+    paths = " ".join(f"/sys/devices/system/cpu/cpufreq/policy{n}/scaling_governor" for n in range(3))
+    flat = " ".join(out.replace("\\\n", " ").split())
+    assert f"write echo performance | sudo tee {paths} undo echo powersave | sudo tee {paths} needs" in flat
+    done = told(run_cli("tune", "apply", "--changes", "x.toml", "--format", "json"))
+    assert rows(done, "target") == [(f"policy{n}",) for n in range(3)]
+
+
+@pytest.mark.parametrize("columns", ["60", "80", "120"])
+def test_no_line_is_too_long_and_no_number_is_cut(
+    columns: str, run_cli, sick: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (sick / m.SYSCTL / "swappiness").write_text("\x1b[2J60\n")
+    for args in (("plan",), ("apply", "--yes"), ("status",), ("log",), ("undo",)):
+        monkeypatch.setenv("COLUMNS", columns)
+        out = run_cli("tune", *args).out
+        assert max(map(len, out.splitlines())) <= int(columns) and "\x1b" not in out and "\u2026" not in out
 
 
 def test_only_and_what_passes(run_cli, sick: Path) -> None:
@@ -354,6 +382,30 @@ def test_errors_are_two_lines(args: tuple[str, ...], words: str, run_cli, sick: 
     assert m.values(Journal(Root(sick))) == m.OLD
 
 
+def test_a_journal_that_others_may_write(run_cli, tmp_path: Path) -> None:
+    """Whoever can write it says what undo writes, as root."""
+    (tmp_path / "j").mkdir()
+    (tmp_path / "j").chmod(0o777)
+    (tmp_path / "x.toml").write_text(STAT.format(7))
+    for args in (("apply", "--changes", "x.toml"), ("undo",), ("status",), ("confirm",), ("log",)):
+        result = run_cli("tune", *args, "--journal", "j")
+        assert result.code == 2 and "others may write" in result.err
+    assert list((tmp_path / "j").iterdir()) == []
+
+
+def test_interrupted(run_cli, top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(name: str) -> None:
+        if name == "write:1":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("wellfed.apply.failpoint.hook", interrupt)
+    result = run_cli("tune", "apply", "--changes", "three.toml", "--journal", "j")
+    assert result.code == 130 and "stays: wellfed tune status --journal j" in result.err
+    monkeypatch.setattr("wellfed.apply.failpoint.hook", None)
+    assert m.values(Journal(Root(top))) != m.OLD
+    assert run_cli("tune", "undo", "--journal", "j").code == 0 and m.values(Journal(Root(top))) == m.OLD
+
+
 def test_not_root(run_cli, top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("policy", "dry_run"):
         monkeypatch.setattr(f"wellfed.apply.{module}.is_root", lambda: False)
@@ -406,7 +458,7 @@ def test_proved(
 
     monkeypatch.setattr("wellfed.bench.proof.meter", meter)
     done = told(run_cli("tune", "apply", "--prove", "--format", "json"))
-    assert asked == ["pointer-chase"]
+    assert asked == ["pointer-chase-advised"]
     found = {one["code"]: one for one in done["proofs"]}
     assert found["MEM01"]["outcome"] == outcome and found["MEM07"]["outcome"] == "unmeasured"
     assert found["MEM07"]["note"] == "no measurement is linked to this change"
@@ -532,3 +584,24 @@ def test_killed_at_each_step_on_this_kernel(number: int, run_cli, knob: str, tmp
     assert process.returncode == (-signal.SIGKILL if number < 5 else 0)
     assert run_cli("tune", "undo", "--journal", "j").code == 0
     assert KNOB.read_text() == knob
+
+
+@pytest.mark.root
+@pytest.mark.xdist_group("knobs")
+def test_where_this_kernel_s_settings_are_mounted_read_only(knob: str, tmp_path: Path) -> None:
+    """As in containers, privileged ones too: told beforehand, exit code 2, and nothing is left behind."""
+    mount = "mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys"
+    line = [sys.executable, "-m", "wellfed", "tune", "apply", "--changes", "x.toml", "--journal", "j"]
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", f'{mount} && exec "$@"', "-", *line],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(SRC)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "error: " not in done.stderr and done.returncode:
+        pytest.skip(f"no mount namespace here: {done.stderr.strip()}")
+    assert done.returncode == 2 and done.stdout == ""
+    assert "nothing is changed: " in done.stderr and "mounted read-only" in done.stderr
+    assert KNOB.read_text() == knob and not (tmp_path / "j").exists()

@@ -36,6 +36,7 @@ def dry_run(
     plan: list[Planned] = []
     skipped: list[Skipped] = []
     seen: dict[tuple[str, str], Change] = {}
+    nowhere: dict[str, list[str]] = {}
     for change in changes:
         kind = kind_named(kinds, change.kind)
         try:
@@ -44,7 +45,7 @@ def dry_run(
             skipped.append(Skipped(code=change.code, reason=error.message))
             continue
         if not targets:
-            skipped.append(Skipped(code=change.code, reason=f"nothing here is {change.kind} {change.target}"))
+            nowhere.setdefault(change.code, []).append(f"{change.kind} {change.target}")
         for target in targets:
             one = replace(change, target=target)
             key = _key(kind, target)
@@ -53,6 +54,13 @@ def dry_run(
                 skipped.append(_twice(first, one))
                 continue
             plan.append(_planned(root, kind, one, change.target, machine, options, kinds))
+    # A cure may name what only some machines have; that is worth a line where nothing is left of it.
+    there = {one.change.code for one in plan}
+    skipped += [
+        Skipped(code=code, reason=f"nothing here is {' or '.join(names)}")
+        for code, names in nowhere.items()
+        if code not in there
+    ]
     return plan, skipped
 
 

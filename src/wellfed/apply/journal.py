@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import os
 import re
+import stat
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -41,6 +42,19 @@ class Journal:
     def __init__(self, root: Root, folder: Path | None = None) -> None:
         self.root = root
         self.folder = folder if folder is not None else root.outside(DEFAULT)
+
+    def guard(self) -> None:
+        """Raises WellfedError for a folder that somebody else may write: what stands in a journal is what undo writes."""
+        try:
+            status = self.folder.stat()
+        except OSError:
+            return  # not there yet, or told by whoever opens it
+        owners = {0, os.geteuid(), int(os.environ.get("SUDO_UID", "0") or 0)}
+        if stat.S_ISDIR(status.st_mode) and (status.st_uid not in owners or status.st_mode & 0o022):
+            raise WellfedError(
+                f"others may write in {self.folder}, so a journal there could tell undo anything",
+                hint=f"chown root {self.folder} && chmod 700 {self.folder}",
+            )
 
     def names(self) -> list[str]:
         """The transactions on disk, the oldest first. Raises WellfedError when the folder can't be read."""
@@ -128,7 +142,7 @@ class Journal:
 
     def _refused(self, what: str, error: OSError) -> WellfedError:
         hint = (
-            "sudo wellfed tune ..."
+            f"sudo wellfed tune {'status' if what == 'read' else 'apply'}"
             if error.errno in (errno.EACCES, errno.EPERM)
             else "wellfed tune apply --journal DIR"
         )

@@ -22,14 +22,12 @@ CONFIRM = "--confirm-within 120s"
 
 
 class Options(NamedTuple):
-    """What the user agrees to. `only` empty: all codes. `confirm`: what is done is undone unless confirmed. `prove`: it is
-    kept only where it is measured to pay."""
+    """What the user agrees to. `only` empty: all codes. `confirm`: what is done is undone unless confirmed."""
 
     yes: bool = False
     allow: frozenset[str] = frozenset()
     only: frozenset[str] = frozenset()
     confirm: bool = False
-    prove: bool = False
 
 
 def consent_of(change: Change, kinds: Kinds = KINDS) -> Consent:

@@ -8,6 +8,7 @@ stays out of it as far as the kernel knows of it.
 They are about the knob and nothing else, and so show the most that it can do. A job gains less.
 """
 
+import contextlib
 import json
 import mmap
 import os
@@ -76,14 +77,20 @@ def main() -> None:
 # -- memory -----------------------------------------------------------------------------------------------
 
 
-def chase(seconds: float, *, flags: int = 0) -> float:
+def chase(seconds: float, *, flags: int = 0, advised: bool = False) -> float:
     """Nanoseconds a load of a random walk that touches each page once a round. The memory is asked for plainly,
-    without advice: only then does `always` differ from `madvise` and `never`."""
+    without advice: only then does `always` differ from `madvise` and `never`. `advised` asks for huge pages, as
+    allocators do: that tells `never` from the others."""
     import numpy as np
 
     whole = _huge_bytes()
     size = -(-_PAGES * mmap.PAGESIZE // whole) * whole
     with _mapped(size + whole, flags) as memory:
+        if advised:
+            with contextlib.suppress(
+                OSError
+            ):  # a kernel without huge pages says EINVAL, and has none to give
+                memory.madvise(mmap.MADV_HUGEPAGE)
         words = np.frombuffer(memory, dtype=np.intp)
         begin = -words.ctypes.data % whole // 8
         words = words[begin : begin + size // 8]
@@ -116,6 +123,11 @@ def chase_reserved(seconds: float) -> float:
         return chase(seconds, flags=_HUGETLB)
     except OSError:
         return chase(seconds)
+
+
+def chase_advised(seconds: float) -> float:
+    """The same walk in memory for which huge pages were asked."""
+    return chase(seconds, advised=True)
 
 
 def page_faults(seconds: float) -> float:
@@ -237,6 +249,7 @@ def _repeated(batch: Callable[[], float], seconds: float, percent: float = _QUAR
 PROBES: dict[str, Probe] = {
     "pointer-chase": Probe("a random walk over 64 MiB, one line a page", "ns", chase),
     "pointer-chase-reserved": Probe("the same in reserved huge pages", "ns", chase_reserved),
+    "pointer-chase-advised": Probe("the same where huge pages are asked for", "ns", chase_advised),
     "page-faults": Probe("memory used for the first time", "ns a page", page_faults),
     "memory-copy": Probe("copies of 64 MiB", "ns a MiB", memory_copy),
     "cpu-burst": Probe("a short loop after a pause", "us", cpu_burst),

@@ -6,7 +6,7 @@ import shlex
 import click
 
 from wellfed.cli import tune_export
-from wellfed.cli.common import Output, emit_value, host_option, is_unicode, output_options
+from wellfed.cli.common import Output, emit_value, host_option, is_unicode, note, output_options
 from wellfed.cli.config import ignores, intent_option
 from wellfed.cli.progress import progress
 
@@ -131,19 +131,23 @@ def apply(
     from wellfed import api
     from wellfed.report import tune_json, tune_text
 
-    with progress() as say:
-        done = api.tune_apply(
-            intent=intent,
-            yes=yes,
-            allow=allow,
-            only=only,
-            changes=changes,
-            journal=journal,
-            confirm_within_s=confirm_within_s,
-            prove=prove,
-            ignore=ignores(),
-            progress=say,
-        )
+    try:
+        with progress() as say:
+            done = api.tune_apply(
+                intent=intent,
+                yes=yes,
+                allow=allow,
+                only=only,
+                changes=changes,
+                journal=journal,
+                confirm_within_s=confirm_within_s,
+                prove=prove,
+                ignore=ignores(),
+                progress=say,
+            )
+    except KeyboardInterrupt:
+        note(f"what was changed until now stays: wellfed tune status{_where(journal)}")
+        raise
     emit_value(
         tune_json.applied(done),
         output,

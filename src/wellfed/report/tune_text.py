@@ -1,5 +1,6 @@
 """What `tune` says, as text."""
 
+import shlex
 from collections.abc import Iterable, Sequence
 
 from wellfed.model.change import Applied, Change, Done, Plan, Planned, Record, TuneLog, TuneStatus
@@ -10,6 +11,7 @@ from wellfed.report.proof import proof_text
 
 _SHOWN = 4
 """Knobs of one change that are told one by one; the JSON has all."""
+_JOINED = 8
 _LONGEST = 120
 
 
@@ -57,7 +59,8 @@ def _changes(planned: Iterable[Planned], width: int) -> list[Line]:
         groups.setdefault((one.change.code, one.change.kind, one.asked, one.state), []).append(one)
     out: list[Line] = []
     for ones in groups.values():
-        out += _group(ones, width)
+        group = _group(ones, width)
+        out += [[], *group] if out and len(group) > 1 else group
     return out
 
 
@@ -70,11 +73,11 @@ def _group(ones: Sequence[Planned], width: int) -> list[Line]:
         title = f"{one.asked} ({counted(len(ones), 'knob')})"
         out = layout.flow(layout.prose(title), width, first=[(f"  {head}", "head")], rest=4, whole=True)
         for each in ones[:_SHOWN]:
-            text = f"{each.change.target}: {_values(each.change)}"
+            text = f"{each.change.target}: {_values(each.change, one.state)}"
             out += layout.flow(layout.prose(text), width, first=[("    ", "")], rest=6, whole=True)
         out += _more(len(ones), "    ")
     else:
-        text = f"{change.target}: {_values(change)}"
+        text = f"{change.target}: {_values(change, one.state)}"
         out = layout.flow(layout.prose(text), width, first=[(f"  {head}", "head")], rest=4, whole=True)
     if one.state == "already":
         return out
@@ -83,15 +86,29 @@ def _group(ones: Sequence[Planned], width: int) -> list[Line]:
     if change.why:
         out += _labelled("why", change.why, width)
     for label, texts in (("write", [x.write for x in ones]), ("undo", [x.undo for x in ones])):
-        for text in [text for text in texts if text][:_SHOWN]:
+        lines = _joined([text for text in texts if text])
+        for text in lines[:_SHOWN]:
             out += layout.command(_one_line(text), width, first=[(f"    {label:<6}", "dim")], rest=10)
-        out += _more(len([text for text in texts if text]), "          ")
+        out += _more(len(lines), "          ")
     if change.owner:
         out += _labelled("owner", f"also set by {change.owner}", width)
     if one.state in ("change", "unseen"):
         out += _labelled("needs", _needs(one), width)
     if one.flag:
         out += _labelled("flag", f"`wellfed tune apply {one.flag}`", width)
+    return out
+
+
+def _joined(texts: Sequence[str]) -> list[str]:
+    """Lines that write one value to several files are one line: `tee` takes several."""
+    files: dict[str, list[str]] = {}
+    for text in texts:
+        before, tee, path = text.rpartition(" | sudo tee ")
+        key, value = (before + tee, path) if tee and len(shlex.split(path)) == 1 else (text, "")
+        files.setdefault(key, []).append(value)
+    out: list[str] = []
+    for key, paths in files.items():
+        out += [key + " ".join(paths[at : at + _JOINED]) for at in range(0, len(paths), _JOINED)]
     return out
 
 
@@ -114,7 +131,11 @@ def _more(count: int, indent: str) -> list[Line]:
     return [[(f"{indent}... {count - _SHOWN} more; --format json has all", "dim")]] if count > _SHOWN else []
 
 
-def _values(change: Change) -> str:
+def _values(change: Change, state: str = "change") -> str:
+    if state == "already":
+        return _short(change.old)
+    if state in ("missing", "unseen"):
+        return f"{_short(change.new)} is wanted"
     return f"{_short(change.old)} -> {_short(change.new)}"
 
 
@@ -280,8 +301,9 @@ def status(
             [[("Nothing of this machine is changed by wellfed", "head")]], width=width, color=color
         )
     gone = sum(one.outcome == "void" for one in changes)
+    held_still = len(changes) - gone - found.drift
     head = [
-        f"{counted(len(changes) - gone, 'setting')} held",
+        f"{counted(held_still, 'setting')} held",
         f"{found.drift} drifted" if found.drift else "no drift",
     ]
     if gone:
