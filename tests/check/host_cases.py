@@ -183,12 +183,12 @@ CASES: dict[str, Case] = {
         "error",
     ),
     "PCIE05": Case(
-        {"gpus": gpus({}, {}), "pci": [{**BRIDGE, "acs_redirect": True}]},
-        {"gpus": gpus({}, {}), "pci": [{**BRIDGE, "acs_redirect": False}]},
+        {"gpus": gpus({}, {}), "pci": [{**BRIDGE, "acs_redirect": True}, {**GPU_ON_BUS, "parent": BRIDGE["address"]}]},
+        {"gpus": gpus({}, {}), "pci": [{**BRIDGE, "acs_redirect": False}, {**GPU_ON_BUS, "parent": BRIDGE["address"]}]},
         "warning",
     ),
     "GPU01": Case(
-        {"pci": [GPU_ON_BUS, {**GPU_ON_BUS, "address": "0000:1f:00.0"}], "gpus": gpus({})},
+        {"pci": [GPU_ON_BUS, {**GPU_ON_BUS, "address": "0000:1f:00.0"}], "gpus": gpus({}), **env()},
         {"pci": [GPU_ON_BUS], "gpus": gpus({})},
         "error",
     ),
@@ -275,7 +275,7 @@ CASES: dict[str, Case] = {
         "warning",
     ),
     "DRV08": Case(
-        {"pci": [GPU_ON_BUS], "kernel": {"modules": ["nouveau"]}},
+        {"pci": [{**GPU_ON_BUS, "driver": "nouveau"}], "kernel": {"modules": ["nouveau"]}},
         {"pci": [GPU_ON_BUS], "kernel": {"modules": ["nvidia"]}},
         "error",
     ),
@@ -308,7 +308,7 @@ CASES: dict[str, Case] = {
         "warning",
     ),
     "LIM01": Case(
-        {"rdma": [PORT], "limits": {"memlock_bytes": {"soft": 8 << 20, "hard": 8 << 20}}},
+        {"rdma": [PORT], "memory": {"total_bytes": GIB}, "limits": {"memlock_bytes": {"soft": 8 << 20, "hard": 8 << 20}}},
         {"rdma": [PORT], "limits": {"memlock_bytes": {"soft": -1, "hard": -1}}},
         "error",
     ),

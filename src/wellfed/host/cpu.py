@@ -244,10 +244,12 @@ def _distinct(host: Host, key: str, paths: list[str], parse: Callable[[str], Any
 def _distinct_readings(key: str, readings: Iterable[Reading], parse: Callable[[str], Any]) -> Fact:
     """The different values that the files hold, sorted; a gap when none holds any."""
     facts = [fact(key, reading, parse) for reading in readings]
-    values = sorted({found.value for found in facts if found.status == "ok"})
+    values = sorted({found.value for found in facts if found.status == "ok" and found.value != ""})
     if values:
         source = re.sub(r"\d+(?=/(?:cpufreq/|power/)?[a-z_]+$)", "*", facts[0].source)
         return known(key, tuple(values), source, ", ".join(map(str, values)))
+    if any(found.status == "ok" for found in facts):
+        return gap(key, facts[0].source, "unsupported", "the file is empty")
     return first_ok(facts) if facts else gap(key, f"{CPU}/cpu*/power", detail="not shown on this machine")
 
 

@@ -6,6 +6,9 @@ from wellfed.host.door import Host
 from wellfed.host.parse import fact, json_field, natural
 from wellfed.model.fact import Fact
 
+NO_LIMIT = 1 << 60
+"""An exbibyte, and a million times more files or processes than Linux can count."""
+
 _ROWS = {
     "memlock_bytes": "Max locked memory",
     "open_files": "Max open files",
@@ -31,9 +34,13 @@ def _limit(host: Host, name: str, title: str) -> Fact:
 
 def _row(text: str, title: str) -> dict[str, int | None] | None:
     match = re.search(rf"^{title}\s+(\S+)\s+(\S+)", text, re.MULTILINE)
-    return (
-        _pair(*(-1 if word == "unlimited" else natural(word) for word in match.groups())) if match else None
-    )
+    return _pair(*(map(_number, match.groups()))) if match else None
+
+
+def _number(word: str) -> int | None:
+    """-1 for no limit. Numbers that no machine reaches (some tools set 2^64 - 2^10) are none either."""
+    number = -1 if word == "unlimited" else natural(word)
+    return -1 if number is not None and number >= NO_LIMIT else number
 
 
 def _pair(soft: int | None, hard: int | None) -> dict[str, int | None]:

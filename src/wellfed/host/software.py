@@ -298,5 +298,12 @@ def _kubelet(host: Host) -> Fact:
 def _enabled(text: str) -> tuple[str, ...]:
     """Ids of the watched units that start at boot, `.service` left off."""
     blocks = (dict(line.partition("=")[::2] for line in block.splitlines()) for block in text.split("\n\n"))
-    units = (block.get("Id", "") for block in blocks if block.get("UnitFileState") == "enabled")
+    units = (block.get("Id", "") for block in blocks if _starts_at_boot(block))
     return tuple(sorted(name.removesuffix(".service") for name in units if name))
+
+
+def _starts_at_boot(unit: dict[str, str]) -> bool:
+    """A `static` unit is started by another unit or by udev, as some packages have it of nvidia-persistenced; of the
+    other watched units that are static (apt-daily, packagekit) nobody knows when."""
+    state = unit.get("UnitFileState")
+    return state == "enabled" or (state == "static" and unit.get("Id") == "nvidia-persistenced.service")

@@ -20,7 +20,7 @@ CASES: dict[str, Any] = {
     "ENV03": ({**_set(MKL_NUM_THREADS="64"), **_CPUS}, {**_set(MKL_NUM_THREADS="16"), **_CPUS}, "info"),
     "ENV04": (_set(MALLOC_PERTURB_="165"), _set(MALLOC_CHECK_="0", MALLOC_ARENA_MAX="4"), "info"),
     "ENV05": (
-        {**_set(CUDA_DEVICE_MAX_CONNECTIONS="1"), "gpus": _NVIDIA},
+        {**_set(CUDA_DEVICE_MAX_CONNECTIONS="2"), "gpus": _NVIDIA},
         {**_set(CUDA_DEVICE_MAX_CONNECTIONS="32"), "gpus": _NVIDIA},
         "info",
     ),

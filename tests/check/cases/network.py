@@ -81,7 +81,7 @@ CASES: dict[str, Any] = {
         {"kernel": _keys(netfilter__nf_conntrack_count="100", netfilter__nf_conntrack_max="262144")},
         "warning",
     ),
-    "NET19": (_firewall("sshd", "ufw"), _firewall("sshd"), "info"),
+    "NET19": (_firewall("sshd", "firewalld"), _firewall("sshd"), "info"),
     "NET20": (
         {"kernel": {"active_services": ["sshd"]}},
         {"kernel": {"active_services": ["chronyd", "sshd"]}},

@@ -41,12 +41,12 @@ def judge_nccl_settings(machine: Machine, ceilings: tuple[Ceiling, ...], intent:
     """Settings made to get around an old NCCL problem still cut its bandwidth.
 
     What it looks at. `NCCL_P2P_DISABLE`, `NCCL_SHM_DISABLE`, `NCCL_IB_DISABLE`, `NCCL_P2P_LEVEL`,
-    `NCCL_NET_GDR_LEVEL`, and choices of algorithm, protocol and channels, in the environment; of
+    `NCCL_NET_GDR_LEVEL`, `NCCL_NVLS_ENABLE`, and choices of algorithm, protocol and channels, in the environment; of
     `/etc/nccl.conf` the names only.
     Why it costs. With peer-to-peer off, NVLink stands idle and data goes through host memory; with
     InfiniBand off, over TCP. A fixed algorithm or protocol fits one message size.
     How it is judged. A transport that is switched off is a warning on machines with several GPUs or RDMA, else
-    a note; fixed algorithms, protocols and channel counts are a note, as is any of the names in nccl.conf.
+    a note; fixed algorithms, protocols and channel counts, and NVLS that is off (which shared hosts may demand), are a note, as is any of the names in nccl.conf.
     What is known of the gain. No figure is published; NVIDIA says that settings for debugging may cause
     sub-optimal behaviour, crashes or hangs when they are kept.
     Remedy. unset them one by one and compare with `all_reduce_perf`; write down why when one has to stay
@@ -67,6 +67,9 @@ def judge_nccl_settings(machine: Machine, ceilings: tuple[Ceiling, ...], intent:
         elif value.upper() not in harmless:
             found.append((matters, f"environment[{name}]", f"{name}={value} ({effect})"))
     found += [("info", f"environment[{n}]", f"{n}={environment[n]}") for n in TUNES if environment.get(n)]
+    if environment.get("NCCL_NVLS_ENABLE", "").strip() == "0":
+        off = "NCCL_NVLS_ENABLE=0 (NVSwitches do not add up)"
+        found.append(("info", "environment[NCCL_NVLS_ENABLE]", off))
     config = machine.software.nccl_config or ()
     found += [
         ("info", "software.nccl_config", f"{name} is set in /etc/nccl.conf")

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from wellfed.check.evaluate import Outcome
 from wellfed.check.manual import rule
 from wellfed.model import Ceiling, Machine
+from wellfed.model.verdict import Severity
 
 LOCAL = 10
 """A node's distance to itself, by the ACPI specification."""
@@ -16,12 +17,12 @@ def judge_distances(machine: Machine, ceilings: tuple[Ceiling, ...], intent: str
 
     What it looks at. `/sys/devices/system/node/node*/distance` of every node.
     Why it costs. Launchers, NCCL and the kernel choose near CPUs and memory by these numbers. Where all are
-    equal, or differ by direction, they choose at random.
-    How it is judged. With more than one node: 10 on the diagonal, more than 10 elsewhere, the same in both
-    directions. Bad otherwise.
+    equal, they choose at random; where they differ by direction, they may choose otherwise than you think.
+    How it is judged. With more than one node: 10 on the diagonal, more than 10 elsewhere: bad otherwise. Distances that
+    differ by direction are a note: the ACPI specification allows them.
     Remedy. have the hypervisor pass a vNUMA topology with real distances; on bare metal update the firmware
     When to ignore. When one process uses the whole machine and memory is interleaved on purpose.
-    Sources. open-mpi/hwloc#712
+    Sources. open-mpi/hwloc#712; ACPI specification: System Locality Information Table (SLIT)
     """
     count = len(machine.numa)
     if count == 0:
@@ -32,7 +33,8 @@ def judge_distances(machine: Machine, ceilings: tuple[Ceiling, ...], intent: str
     paths = tuple(f"numa[{index}].distances" for index in range(count))
     wrong = _wrong(rows)
     if wrong:
-        return [Outcome(state="finding", severity="warning", message=wrong, paths=paths)]
+        severity: Severity = "info" if "one way" in wrong else "warning"
+        return [Outcome(state="finding", severity=severity, message=wrong, paths=paths)]
     lacking = tuple(path for path, row in zip(paths, rows, strict=True) if row is None or len(row) != count)
     if lacking:
         return [Outcome(state="unknown", paths=paths, lacking=lacking)]

@@ -1,5 +1,6 @@
 """PCIe checks that need thought."""
 
+import re
 from collections.abc import Iterable
 
 from wellfed.check.evaluate import Outcome, no_items
@@ -11,6 +12,9 @@ from wellfed.model.verdict import Severity
 
 WIRED_X8 = ("Tesla T4", "NVIDIA A10G")
 """GPUs that clouds are known to wire with 8 of their 16 lanes (aws-k8s-tester#806)."""
+
+_FULL_WIDTH = re.compile(r"A100|A800|H100|H800|H200|H20$|B100|B200|B300|MI2[0-9][0-9]|MI3[0-9][0-9]")
+"""GPUs that no server wires with fewer than 16 lanes, as `full_bar_gpu` of terms.toml has them."""
 
 BUSY_PCT = 50
 """Utilisation from which a link has to be at full speed: idle GPUs lower it to save power."""
@@ -24,7 +28,9 @@ def judge_links(machine: Machine, ceilings: tuple[Ceiling, ...], intent: str) ->
     the port above counts too), and how busy the GPU is.
     Why it costs. Every copy between host and GPU, and GPUDirect over the network, goes through this link:
     x8 instead of x16, or Gen4 instead of Gen5, is half the bandwidth.
-    How it is judged. Fewer lanes than possible is always bad (error). A lower generation is bad only under
+    How it is judged. Fewer lanes than possible is bad: an error for data-centre GPUs (A100, H100, MI200 and later), and
+    for others when it is a quarter or less; half the lanes of another board is a warning, since workstations have such
+    slots, and a note when the port above has no more. A lower generation is bad only under
     load (utilisation from 50 %), a warning: an idle GPU lowers it by itself, and then the speed is not judged.
     Some machines wire x8 on purpose: for T4 and A10G, where clouds are known to, x8 is a note; elsewhere the
     finding stays and wants an ignore.
@@ -52,13 +58,24 @@ def _judge(machine: Machine, index: int, gpu: Gpu) -> Outcome:
     if width is None or not best or best < 0:  # no slot has 0 lanes: that is a driver that does not know
         return Outcome(state="unknown", item=item, paths=paths, lacking=paths[:2])
     if width < best:
-        message = f"the link runs x{width} of x{best}: {100 * width // best} % of the bandwidth"
-        by_design = width == 8 and gpu.name in WIRED_X8
-        if by_design:
-            message += " (some clouds wire this GPU so)"
-        severity: Severity = "info" if by_design else "error"
+        severity, why = _how_bad(machine, gpu, width, best)
+        message = f"the link runs x{width} of x{best}: {100 * width // best} % of the bandwidth{why}"
         return Outcome(state="finding", severity=severity, item=item, message=message, paths=paths)
     return _judge_speed(gpu, item, width, paths)
+
+
+def _how_bad(machine: Machine, gpu: Gpu, width: int, best: int) -> tuple[Severity, str]:
+    """Severity of lost lanes, and what is known of their reason."""
+    devices = {device.address: device for device in machine.pci}
+    device = devices.get(gpu.address or "")
+    port = devices.get(device.parent or "") if device else None
+    if port is not None and port.width_max == width:
+        return "info", f" (the port above has x{width} only)"
+    if width == 8 and gpu.name in WIRED_X8:
+        return "info", " (some clouds wire this GPU so)"
+    if best == 2 * width and gpu.name is not None and not _FULL_WIDTH.search(gpu.name):
+        return "warning", ""  # boards for workstations are put into slots of 8 lanes
+    return "error", ""
 
 
 def _judge_speed(gpu: Gpu, item: tuple[str, int], width: int, paths: tuple[str, ...]) -> Outcome:
@@ -338,3 +355,95 @@ def _way_up(machine: Machine, index: int) -> list[int]:
     while (above := places.get(machine.pci[way[-1]].parent or "")) is not None and above not in way:
         way.append(above)
     return way
+
+
+BRIDGE_CLASS = "0x0604"
+_PEER_CLASSES = ("0x03", "0x12", "0x02", "0x0108")
+_DISPLAYS_OF_SERVERS = ("0x1a03", "0x102b", "0x19e5")
+"""ASPEED, Matrox and Huawei: displays of management controllers, on which nobody computes."""
+
+
+@rule(
+    "PCIE05",
+    "acs-redirects-peers",
+    layer="pcie",
+    severity="warning",
+    trust="read",
+    risk="unsafe",
+    reversible="live",
+    blocks=("GPU24",),
+)
+def judge_redirects(machine: Machine, ceilings: tuple[Ceiling, ...], intent: str) -> Iterable[Outcome]:
+    """PCIe bridges send traffic between GPUs up to the root complex and back.
+
+    What it looks at. The ACS control bits ReqRedir, CmpltRedir and UpstreamFwd of the bridges above GPUs, network
+    adapters and NVMe disks (`lspci -vvv`, which shows them to root only).
+    Why it costs. With redirection a packet from one GPU to its neighbour climbs to the root complex and comes back:
+    less bandwidth, or GPUDirect is refused.
+    How it is judged. Bad when any of the three bits is set on a bridge with such a device below it. Bridges above
+    NVSwitches or the display of the management controller alone are not judged, nor are virtual machines and machines
+    where no peers exist.
+    What is known of the gain. No figure for bare metal is published; UCX since PR#11412 avoids GPUDirect RDMA where ACS
+    is on.
+    Remedy. `sudo setpci -s ADDRESS ECAP_ACS+6.w=0` for each bridge named, or `pci=disable_acs_redir=...` on the kernel
+    command line
+    Restore. write the old word back with setpci; a reset or a reboot brings it back as well
+    When to ignore. When devices are given to virtual machines or untrusted users: ACS is what isolates them.
+    Sources. openucx/ucx PR#11412; NVIDIA/nccl#489; DGX OS package nvidia-acs-disable; leptonai/gpud: pkg/pci/testdata
+    (an HGX H100 whose ports above the NVSwitches alone redirect)
+    """
+    virtual = machine.cpu.hypervisor
+    if virtual not in (None, "none"):
+        said = "access control must stay on under virtual machines"
+        return [Outcome(state="not-applicable", message=said)]
+    unseen = [path for path in ("gpus", "rdma", "pci") if _unseen(machine, path)]
+    if len(machine.gpus) < 2 and not machine.rdma and not {"gpus", "rdma"}.intersection(unseen):
+        return [Outcome(state="not-applicable", message="there is one GPU and no RDMA: no peer traffic")]
+    peers = len(machine.gpus) > 1 or bool(machine.rdma)
+    lacking = [path for path in unseen if path == "pci" or not peers]
+    if virtual is None or lacking:
+        return [
+            Outcome(state="unknown", lacking=(*lacking, *(("cpu.hypervisor",) if virtual is None else ())))
+        ]
+    above = _above_peers(machine)
+    outcomes = [_judge_redirect(index, machine.pci[index], known) for index, known in above.items()]
+    nothing = "no PCIe bridge stands above a GPU, a network adapter or a disk here"
+    return outcomes or [Outcome(state="not-applicable", message=nothing)]
+
+
+def _above_peers(machine: Machine) -> dict[int, bool]:
+    """Place of each bridge with a device below it that may talk to a peer; False where that hangs on a device of which
+    class or vendor is not known."""
+    places = {device.address: index for index, device in enumerate(machine.pci)}
+    found: dict[int, bool] = {}
+    for device in machine.pci:
+        peer = _may_be_peer(device)
+        above, met = device.parent, {places.get(device.address)}
+        while peer is not False and above in places and places[above] not in met:
+            place = places[above]
+            met.add(place)
+            if (machine.pci[place].class_code or "").startswith(BRIDGE_CLASS):
+                found[place] = found.get(place, False) or peer is True
+            above = machine.pci[place].parent
+    return found
+
+
+def _may_be_peer(device: PciDevice) -> bool | None:
+    """None when it cannot be told."""
+    if device.class_code is None:
+        return None
+    if not device.class_code.startswith(_PEER_CLASSES):
+        return False
+    if not device.class_code.startswith("0x03"):
+        return True
+    return None if device.vendor is None else device.vendor not in _DISPLAYS_OF_SERVERS
+
+
+def _judge_redirect(index: int, bridge: PciDevice, known: bool) -> Outcome:
+    item, path = ("pci", index), f"pci[{index}].acs_redirect"
+    if bridge.acs_redirect is None or (bridge.acs_redirect and not known):
+        return Outcome(state="unknown", item=item, paths=(path,), lacking=(path,))
+    if not bridge.acs_redirect:
+        return Outcome(state="pass", item=item, paths=(path,), message="peer traffic goes the short way")
+    said = "access control (ACS) redirects peer traffic"
+    return Outcome(state="finding", severity="warning", item=item, paths=(path,), message=said)

@@ -15,7 +15,7 @@ def judge_ports(machine: Machine, ceilings: tuple[Ceiling, ...], intent: str) ->
     What it looks at. State, physical state, link layer and rate of every port below `/sys/class/infiniband`.
     Why it costs. Collectives run over all rails at once and wait for the slowest: one port at half rate halves
     its share of every all-reduce.
-    How it is judged. A link that is up but not active has no subnet manager: error. A port that is down while
+    How it is judged. An InfiniBand link that is up but not active has no subnet manager: error. A port that is down while
     another of the same board is active is a missing rail: warning; else a note, since unused ports are common.
     An active port must have the rate of the fastest active port of the same board and link layer: warning.
     What is known of the gain. In proportion to the rate, on the share of the step that waits for this rail.
@@ -46,7 +46,7 @@ def _judge(machine: Machine, index: int, port: RdmaPort) -> Outcome:
 
 
 def _judge_down(machine: Machine, port: RdmaPort, item: tuple[str, int], paths: tuple[str, ...]) -> Outcome:
-    if port.physical_state == "LinkUp":
+    if port.physical_state == "LinkUp" and port.link_layer != "Ethernet":  # RoCE has no subnet manager
         message = f"the link is up but {port.state}: no subnet manager has configured it"
         return Outcome(state="finding", severity="error", item=item, message=message, paths=paths)
     rail = any(
