@@ -65,7 +65,7 @@ def test_the_profile_of_tuned_and_what_it_includes() -> None:
 def test_a_link_to_the_old_place_is_followed() -> None:
     files = {"/etc/sysctl.d/99-sysctl.conf": Link("../sysctl.conf"), "/etc/sysctl.conf": "vm.swappiness=1\n"}
     assert look(files).kernel.sysctl_files == {"vm.swappiness": "1 @ /etc/sysctl.d/99-sysctl.conf"}
-    assert look({"/etc/sysctl.conf": "vm.swappiness=1\n"}).kernel.sysctl_files == {}
+    assert look({"/etc/sysctl.conf": "vm.swappiness=1\n"}).kernel.sysctl_files is None
 
 
 @pytest.mark.parametrize(

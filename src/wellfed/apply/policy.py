@@ -77,7 +77,7 @@ def owner_of(change: Change, machine: Machine) -> str | None:
     active = kernel.active_services or ()
     found: list[str] = []
     if change.kind == "sysctl":
-        text = kernel.sysctl_files.get(change.target.replace("/", "."))
+        text = (kernel.sysctl_files or {}).get(change.target.replace("/", "."))
         if text is not None:
             value, _, file = text.rpartition(" @ ")
             found.append(f"{file} sets it to {value} at each start")

@@ -40,7 +40,6 @@ OPEN_COLLECTIONS = frozenset(
         "kernel.sysctls",
         "kernel.mitigations",
         "kernel.config",
-        "kernel.sysctl_files",
         "kernel.events",
         "software.driver_params",
         "software.env_files",

@@ -22,8 +22,8 @@ _NOT_KEPT = frozenset({"kernel.core_pattern"})
 
 
 def read_sysctl_files(host: Host) -> list[Fact]:
-    """The facts `kernel.sysctl_files[KEY]`, and `kernel.sysctls[KEY]` for knobs of the scheduler that only a file names:
-    many have left the kernel, and files go on setting them."""
+    """The fact `kernel.sysctl_files`, and `kernel.sysctls[KEY]` for knobs of the scheduler that only a file names: many have
+    left the kernel, and files go on setting them."""
     set_by: dict[str, tuple[str, str]] = {}
     for path, text in (*_tuned(host), *_files(host)):
         for key, value in lines(text):
@@ -33,16 +33,16 @@ def read_sysctl_files(host: Host) -> list[Fact]:
                 set_by[key] = (value, path)
     if not set_by and not any(map(host.exists, FOLDERS)):
         return [gap("kernel.sysctl_files", FOLDERS[0])]
-    facts = [known("kernel.sysctl_files", {}, FOLDERS[0])] if not set_by else []
-    for key, (value, path) in sorted(set_by.items()):
-        facts.append(known(f"kernel.sysctl_files[{key}]", f"{value} @ {path}", path, f"{key} = {value}"))
-        if key not in SYSCTLS:
-            facts.append(
-                fact(
-                    f"kernel.sysctls[{key}]", host.read(sysctl_path(key)), lambda text: " ".join(text.split())
-                )
-            )
-    return facts
+    said = {key: f"{value} @ {path}" for key, (value, path) in sorted(set_by.items())}
+    raw = "\n".join(f"{key} = {value} @ {path}" for key, (value, path) in sorted(set_by.items()))
+    return [
+        known("kernel.sysctl_files", said, FOLDERS[0], raw),
+        *(
+            fact(f"kernel.sysctls[{key}]", host.read(sysctl_path(key)), lambda text: " ".join(text.split()))
+            for key in said
+            if key not in SYSCTLS
+        ),
+    ]
 
 
 def lines(text: str) -> Iterator[tuple[str, str | None]]:

@@ -185,7 +185,7 @@ class Kernel(Value, frozen=True, kw_only=True):
     tuned_profile: str | None = None
     xids: tuple[str, ...] | None = None
     config: dict[str, str] = {}
-    sysctl_files: dict[str, str] = {}
+    sysctl_files: dict[str, str] | None = None
     events: dict[str, int] = {}
     aspm_policy: str | None = None
     systemd_numa_policy: str | None = None

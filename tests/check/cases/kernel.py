@@ -66,5 +66,17 @@ CASES: dict[str, Any] = {
     ),
 }
 KEYS = {
-    "sysctls": ("kernel.pid_max", "kernel.nmi_watchdog", "kernel.timer_migration", "kernel.hung_task_panic")
+    "sysctls": (
+        "kernel.pid_max",
+        "kernel.nmi_watchdog",
+        "kernel.timer_migration",
+        "kernel.hung_task_panic",
+        "kernel.perf_event_paranoid",
+    ),
+    "sysctl_files": ("vm.swappiness", "kernel.nmi_watchdog"),
+    "driver_params": ("RmProfilingAdminOnly",),
+}
+WORDS = {
+    "sysctl_files": ("1 @ /etc/sysctl.d/1.conf", "60 @ /run/sysctl.d/2.conf", "2 @ /usr/lib/sysctl.d/3.conf"),
+    "driver_params": ("0", "1"),
 }

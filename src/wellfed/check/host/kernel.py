@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from wellfed.check.evaluate import Outcome
-from wellfed.check.expression import was_seen, whole
+from wellfed.check.expression import whole
 from wellfed.check.manual import rule
 from wellfed.model import Ceiling, Machine
 
@@ -37,7 +37,7 @@ def judge_files(machine: Machine, ceilings: tuple[Ceiling, ...], intent: str) ->
             )
         ]
     files = machine.kernel.sysctl_files
-    if kind is None or (not files and not was_seen(machine, "kernel.sysctl_files")):
+    if kind is None or files is None:
         lacking = ("container.kind",) if kind is None else ("kernel.sysctl_files",)
         return [Outcome(state="unknown", lacking=lacking)]
     dead: list[str] = []
