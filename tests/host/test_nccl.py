@@ -9,6 +9,7 @@ from wellfed.check import judge_machine
 from wellfed.host import look, open_host
 from wellfed.host.forms.nccl import _family
 from wellfed.model import Machine, WellfedError
+from wellfed.report.topology import title, tree
 
 LINKS = "".join(f'<nvlink target="0000:0{at}:00.0" count="9" tclass="0x068000"/>' for at in (8, 9))
 NET = '<nic><net name="mlx5_{0}" dev="{0}" speed="400000" port="1" guid="0x{0}1" gdr="1"/></nic>'
@@ -147,6 +148,15 @@ def test_places_from_it(tmp_path: Path) -> None:
     ]
     assert plan.ranks[1].nics == ("mlx5_0",)
     assert plan.ranks[1].environment["NCCL_IB_HCA"] == "=mlx5_0:1"
+
+
+def test_what_a_placement_cannot_know(tmp_path: Path) -> None:
+    """The file names no cores and no sockets: ranks that shall not share a core are warned, and no socket is drawn."""
+    machine = seen(tmp_path, BOX)
+    warnings = pin_plan(tmp_path / "topo.xml", gpus=["0", "1"], mode="exclusive").warnings
+    assert any("share a core is not told" in warning for warning in warnings)
+    assert tree(machine)[0] == "sockets not told"
+    assert title(machine) == "2 nodes with CPUs, 2 GPUs"
 
 
 def test_nothing_else_is_judged(tmp_path: Path) -> None:

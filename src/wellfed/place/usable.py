@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from wellfed.model.machine import Machine
-from wellfed.model.placement import PlaceRequest
+from wellfed.model.placement import DISJOINT, PlaceRequest
 
 
 class Core(NamedTuple):
@@ -39,6 +39,8 @@ def usable_cores(machine: Machine, request: PlaceRequest) -> Usable:
     # A node's list holds online CPUs only, and may know some that the recording's folders do not.
     online = frozenset(threads.keys() - off).union(*nodes.values())
     allowed, warnings = _allowed(machine, request, online)
+    if request.mode in DISJOINT and any(cpu not in threads or threads[cpu].core is None for cpu in allowed):
+        warnings.append("which CPUs share a core is not told: two ranks may get threads of one core")
     home = {cpu: node for node, cpus in nodes.items() for cpu in cpus}
     first = min(nodes, default=0)
     groups: dict[tuple[int, int], list[int]] = {}

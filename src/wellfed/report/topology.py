@@ -46,7 +46,8 @@ class Node(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Sockets (their numbers, and their nodes), nodes of memory only, and devices that are near to no one node."""
+    """Sockets (their numbers, `()` when nothing tells them, and their nodes), nodes of memory only, and devices that are
+    near to no one node."""
 
     sockets: tuple[tuple[tuple[int, ...], tuple[Node, ...]], ...]
     memory: tuple[Node, ...]
@@ -68,6 +69,7 @@ def layout_of(machine: Machine) -> Layout | None:
     devices, homeless = _devices(machine, {name: frozenset(_cpus(name, by_node, sizes)) for name in ids})
     allowed = set(machine.cpu.allowed or machine.container.cpuset or ())
     sockets: dict[tuple[int, ...], list[Node]] = {}
+    alone = (0,) if machine.cpu.packages == 1 else ()
     for name in ids[:MAX_NODES]:
         members = by_node.get(name, [])
         packages = tuple(sorted({t.package for t in members if t.package is not None}))
@@ -78,7 +80,7 @@ def layout_of(machine: Machine) -> Layout | None:
             _groups(members, allowed),
             devices.get(name, ()),
         )
-        sockets.setdefault(packages or (name,), []).append(node)
+        sockets.setdefault(packages or alone, []).append(node)
     memory = tuple(
         Node(node.id, (), node.mem_bytes, (), ()) for node in machine.numa if not node.cpus and node.mem_bytes
     )
@@ -147,7 +149,7 @@ def tree(machine: Machine) -> list[str]:
         return []
     out = []
     for sockets, nodes in layout.sockets:
-        out.append(f"socket {cpu_ranges(sockets)}")
+        out.append(_socket_text(sockets))
         for node in nodes:
             out.append(f"  {_node_text(node)}: CPUs {cpu_ranges(node.cpus)}")
             out += [f"    {words.clean(device.text)}" for device in node.devices[:MAX_CHIPS]]
@@ -236,17 +238,21 @@ def svg(machine: Machine) -> str | None:
     )
 
 
+def _socket_text(sockets: tuple[int, ...]) -> str:
+    return f"socket {cpu_ranges(sockets)}" if sockets else "sockets not told"
+
+
 def title(machine: Machine) -> str:
     """`2 sockets, 4 nodes with CPUs, 56 cores, 4 GPUs`."""
     layout = layout_of(machine)
     if layout is None:
         return "no CPU is known"
     nodes = [node for _, found in layout.sockets for node in found]
-    bits = [
-        counted(len({name for names, _ in layout.sockets for name in names}), "socket"),
-        counted(len(nodes), "node") + " with CPUs",
-        counted(sum(node.cores for node in nodes), "core"),
-    ]
+    sockets = {name for names, _ in layout.sockets for name in names}
+    bits = [counted(len(sockets), "socket")] if sockets else []
+    bits.append(counted(len(nodes), "node") + " with CPUs")
+    if all(thread.core is not None for thread in machine.cpu.threads or ()):
+        bits.append(counted(sum(node.cores for node in nodes), "core"))
     if layout.memory:
         bits.append(counted(len(layout.memory), "node") + " of memory only")
     if machine.gpus:
@@ -299,9 +305,7 @@ def _socket(
     if draw is not None:
         parts, height = draw
         parts.append(_box(x, y, width, height, "rule", 6))
-        parts.append(
-            _text(x + PAD, y + PAD + 9, f"socket {cpu_ranges(sockets)}", "muted", width - 2 * PAD, bold=True)
-        )
+        parts.append(_text(x + PAD, y + PAD + 9, _socket_text(sockets), "muted", width - 2 * PAD, bold=True))
         parts += inner
     return needed
 
