@@ -318,8 +318,9 @@ def test_unwritten_rights_are_none() -> None:
     assert [c.kind for c in plan(swapping, "MEM07", "training")] == [INSTRUCTION]
     writable = machine({**CASES["MEM07"].bad, "container": {"kind": "docker", "proc_sys_writable": True}})
     assert [(c.kind, c.risk) for c in plan(writable, "MEM07", "training")] == [("sysctl", "unsafe")]
-    own = machine({**CASES["IRQ07"].bad, "container": {"kind": "docker", "net_sys_writable": True}})
-    assert [(c.kind, c.risk) for c in plan(own, "IRQ07", "training")] == [("sysctl", "safe")] * 2
+    for more, risk in (({"net_sys_writable": True}, "safe"), ({"proc_sys_writable": True}, "unsafe")):
+        polling = machine({**CASES["IRQ07"].bad, "container": {"kind": "docker", **more}})
+        assert [(c.kind, c.risk) for c in plan(polling, "IRQ07", "training")] == [("sysctl", risk)] * 2
 
 
 def test_names_that_are_no_names_stay_with_people() -> None:

@@ -116,13 +116,11 @@ def _within_reach(kind: str, target: str, machine: Machine) -> bool:
 
 def _is_the_hosts(kind: str, target: str, machine: Machine) -> bool:
     """Whether it is a setting of the whole host, made from inside a container: others feel it, and where the container
-    is thrown away the journal is gone with it."""
-    inside = machine.container.kind not in (None, "none")
-    return (
-        inside
-        and kind in (*_SYS, "sysctl", "irq_affinity", "nvml", "hold")
-        and not re.match(r"net[./]", target)
-    )
+    is thrown away the journal is gone with it. A container that may write all of `/proc/sys` may share the network too."""
+    box = machine.container
+    if box.kind in (None, "none") or kind not in (*_SYS, "sysctl", "irq_affinity", "nvml", "hold"):
+        return False
+    return box.proc_sys_writable is True or kind != "sysctl" or not re.match(r"net[./]", target)
 
 
 def _scopes(verdict: Verdict, machine: Machine, intent: str) -> Iterator[Scope]:
