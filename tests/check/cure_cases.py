@@ -88,13 +88,6 @@ FAULTS: dict[str, tuple[dict[str, Any], ...]] = {
 """Code -> what is laid over the bad machine of its case, one a machine; `{}` is that machine as it is."""
 
 
-LEFT_OVER = {
-    "IRQ04": "counts are since boot: whether the change helps is seen later",
-    "KRN09": "the driver's own switch takes a reload, and stays with people",
-}
-"""Checks that still find something after all that can be set is set, and why."""
-
-
 def layers(code: str) -> list[dict[str, Any]]:
     """What has the fault of a check, first that of its case."""
     layer = {key: value for key, value in CASES[code].bad.items() if key not in ("gaps", "h2d")}

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cure_cases import LEFT_OVER, faulty, layers, over
+from cure_cases import faulty, layers, over
 from host_cases import CASES, machine
 from knob_world import followed, is_file, is_one_knob, knob_of, made, seen, with_setting
 from random_machines import hide, whole
@@ -93,10 +93,7 @@ def test_the_fault_is_cured_and_the_cure_comes_off(
     for change in todo:
         if not is_file(change):
             after = with_setting(after, change)
-    if code in LEFT_OVER:
-        assert [c.kind for c in plan(after, code, intent)] == [INSTRUCTION]
-    else:
-        assert verdict_on(after, code, intent) == "pass" and plan(after, code, intent) == ()
+    assert verdict_on(after, code, intent) == "pass" and plan(after, code, intent) == ()
     engine.undo(journal)
     assert contents(tmp_path) == files
     assert seen(root, told, fields) == before
@@ -133,7 +130,7 @@ def test_a_machine_with_much_amiss_is_cured_at_once(intent: str, tmp_path: Path)
 
 def curable(one: Machine, code: str, intent: str) -> bool:
     found = plan(one, code, intent)
-    return code not in LEFT_OVER and bool(found) and all(change.kind != INSTRUCTION for change in found)
+    return bool(found) and all(change.kind != INSTRUCTION for change in found)
 
 
 def what(change: Change) -> tuple[str, str, str]:
@@ -320,7 +317,10 @@ def test_unwritten_rights_are_none() -> None:
     swapping = machine({**CASES["MEM07"].bad, **box})
     assert [c.kind for c in plan(swapping, "MEM07", "training")] == [INSTRUCTION]
     writable = machine({**CASES["MEM07"].bad, "container": {"kind": "docker", "proc_sys_writable": True}})
-    assert [c.kind for c in plan(writable, "MEM07", "training")] == ["sysctl"]
+    assert [(c.kind, c.risk) for c in plan(writable, "MEM07", "training")] == [("sysctl", "unsafe")]
+    for more, risk in (({"net_sys_writable": True}, "safe"), ({"proc_sys_writable": True}, "unsafe")):
+        polling = machine({**CASES["IRQ07"].bad, "container": {"kind": "docker", **more}})
+        assert [(c.kind, c.risk) for c in plan(polling, "IRQ07", "training")] == [("sysctl", risk)] * 2
 
 
 def test_names_that_are_no_names_stay_with_people() -> None:

@@ -1,5 +1,9 @@
 """The core readers on invented machines, and the parsers under them."""
 
+import json
+import os
+from pathlib import Path
+
 import pytest
 from boxes import BOXES, CPU, NODE, box, x86_cpuinfo
 from hypothesis import given
@@ -9,6 +13,7 @@ from wellfed.host import Reading, host_of, look
 from wellfed.host.container import CAPABILITIES
 from wellfed.host.cpuinfo import architecture, model_name, parse_cpuinfo
 from wellfed.host.environment import is_watched
+from wellfed.host.live import LiveHost
 from wellfed.host.parse import bracketed, cpu_list, cpu_mask, fact, flag, natural, size_bytes
 from wellfed.host.storage import data_mounts
 from wellfed.model.machine import HugePool, IdleState, Limit
@@ -421,3 +426,11 @@ def test_capabilities_are_named_by_their_bit(bits: set[int]) -> None:
 def test_whether_rdma_can_be_opened(files: dict[str, str], can: bool | None) -> None:
     container = look(host_of(files)).container
     assert container.device_infiniband is can
+
+
+def test_what_may_be_written_is_asked_of_files() -> None:
+    """Root may write every sysctl though the mode of their folder says that nobody may."""
+    told = json.loads(LiveHost().probe("writable").text or "{}")
+    for folder, file in {"/proc/sys": "vm/stat_interval", "/proc/sys/net": "core/rmem_max"}.items():
+        if Path(folder, file).exists():
+            assert told[folder] == os.access(f"{folder}/{file}", os.W_OK)

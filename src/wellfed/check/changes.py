@@ -13,6 +13,7 @@ from wellfed.check.manual import ChangeRow, Manual
 from wellfed.check.table import tables, terms
 from wellfed.model import Change, Machine, Verdict
 from wellfed.model.base import replace
+from wellfed.model.change import Risk
 
 KINDS = (
     "sysctl",
@@ -95,7 +96,8 @@ def _of(page: Manual, verdict: Verdict, scope: Scope) -> Iterator[Change]:
         form = _PATH if row.kind == "mount" else _NAME
         target, new = _filled(row.target, scope, form), _filled(row.new, scope)
         if target is not None and new is not None and _within_reach(row.kind, target, scope.machine):
-            yield _change(page, row, verdict, target, new)
+            risk = "unsafe" if _is_the_hosts(row.kind, target, scope.machine) else row.risk or page.risk
+            yield _change(page, row, verdict, target, new, risk)
 
 
 def _within_reach(kind: str, target: str, machine: Machine) -> bool:
@@ -110,6 +112,15 @@ def _within_reach(kind: str, target: str, machine: Machine) -> bool:
     if kind in ("sysctl", "irq_affinity"):
         return box.proc_sys_writable is True
     return kind not in _SYS or box.sys_writable is True
+
+
+def _is_the_hosts(kind: str, target: str, machine: Machine) -> bool:
+    """Whether it is a setting of the whole host, made from inside a container: others feel it, and where the container
+    is thrown away the journal is gone with it. A container that may write all of `/proc/sys` may share the network too."""
+    box = machine.container
+    if box.kind in (None, "none") or kind not in (*_SYS, "sysctl", "irq_affinity", "nvml", "hold"):
+        return False
+    return box.proc_sys_writable is True or kind != "sysctl" or not re.match(r"net[./]", target)
 
 
 def _scopes(verdict: Verdict, machine: Machine, intent: str) -> Iterator[Scope]:
@@ -144,7 +155,7 @@ def exact(value: Any) -> str:
     return str(value)
 
 
-def _change(page: Manual, row: ChangeRow, verdict: Verdict, target: str, new: str) -> Change:
+def _change(page: Manual, row: ChangeRow, verdict: Verdict, target: str, new: str, risk: Risk) -> Change:
     check = tables().get(page.code)
     return Change(
         code=page.code,
@@ -153,7 +164,7 @@ def _change(page: Manual, row: ChangeRow, verdict: Verdict, target: str, new: st
         new=new,
         restore=page.restore,
         verify=verdict.verify,
-        risk=row.risk or page.risk,
+        risk=risk,
         evidence=page.trust,
         why=verdict.message,
         proof=check.entry.proof if check is not None else None,

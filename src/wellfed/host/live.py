@@ -357,17 +357,28 @@ def _own_name() -> dict[str, bool]:
     }
 
 
+def _writable() -> dict[str, bool]:
+    """Folders of `/proc/sys` are writable for nobody: there a file that is always there tells."""
+    asked = {
+        "/proc/sys": "/proc/sys/vm/swappiness",
+        "/proc/sys/net": "/proc/sys/net/core/somaxconn",
+        "/sys": "/sys",
+        "/sys/fs/cgroup": "/sys/fs/cgroup",
+    }
+    return {
+        path: os.access(one, os.W_OK) and not _space(path)["read_only"]
+        for path, one in asked.items()
+        if Path(path).is_dir()
+    }
+
+
 _ANSWERS: dict[str, Callable[[], Any]] = {
     "affinity": lambda: sorted(os.sched_getaffinity(0)),
     "page_size": lambda: os.sysconf("SC_PAGE_SIZE"),
     "uname": _uname,
     "shm": lambda: _space("/dev/shm"),
     "mounts": _mounts,
-    "writable": lambda: {
-        path: os.access(path, os.W_OK) and not _space(path)["read_only"]
-        for path in ("/proc/sys", "/proc/sys/net", "/sys", "/sys/fs/cgroup")
-        if Path(path).is_dir()
-    },
+    "writable": _writable,
     "limits": _limits,
     "python": _python,
     "dma_latency": _dma_latency,
