@@ -151,8 +151,8 @@ CASES: dict[str, Case] = {
         "warning",
     ),
     "MEM07": Case(
-        sysctl("vm.swappiness", "60", memory={"swap_total_bytes": 2 * GIB}),
-        sysctl("vm.swappiness", "10", memory={"swap_total_bytes": 2 * GIB}),
+        sysctl("vm.swappiness", "60", memory={"swap_total_bytes": 2 * GIB, "swap_devices": ["/dev/sda2"]}),
+        sysctl("vm.swappiness", "10", memory={"swap_total_bytes": 2 * GIB, "swap_devices": ["/dev/sda2"]}),
         "info",
     ),
     "MEM08": Case(

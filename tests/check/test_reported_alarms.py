@@ -470,6 +470,15 @@ def test_switched_off_multicast_is_a_note() -> None:
         assert said("ENV11", {**one, "environment": {"NCCL_NVLS_ENABLE": value}}) != "info"
 
 
+@pytest.mark.parametrize(
+    ("devices", "wanted"),
+    [(["/dev/zram0"], "not-applicable"), (["/dev/zram0", "/dev/sda2"], "info"), (["/swap.img"], "info")],
+)
+def test_swap_in_compressed_memory_wants_high_values(devices: list[str], wanted: str) -> None:
+    memory = {"swap_total_bytes": 8 * GIB, "swap_devices": devices}
+    assert said("MEM07", {"memory": memory, "kernel": {"sysctls": {"vm.swappiness": "100"}}}) == wanted
+
+
 def test_verdicts_of_the_cases_survive_a_file() -> None:
     """What is said of any bad machine goes through JSON unchanged."""
     for code, case in CASES.items():

@@ -12,6 +12,7 @@ import sys
 import tarfile
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -161,8 +162,14 @@ def _procfs(root: Path) -> Iterator[Known]:
 # -- reading -----------------------------------------------------------------------------------------------
 
 
+@cache
+def looked(spec: str) -> Machine:
+    """A machine of the corpus, read once a process: some of them take a second."""
+    return look(open_host(spec))
+
+
 def read(known: Known) -> Seen:
-    machine = look(open_host(known.spec))
+    machine = looked(known.spec)
     cpus, nodes = usable(machine, whole=known.whole)
     right = known.cpus is not None and (cpus, nodes) == (known.cpus, known.nodes)
     return Seen(known, cpus, nodes, _gpus(machine), _unread(machine), right)
