@@ -59,6 +59,8 @@ DROPPED = {
     "GPU-07": "it takes a second of real work on the GPU, and a look starts none; under load GPU03 says why clocks are low",
     "DRV-12": "whether GPUDirect Storage is wanted cannot be seen, and without it everything works as designed",
     "RDMA-04": "waits and marks for congestion mean something only as differences under load, and no limit is published",
+    "RDMA-10": "how many adapters a machine should have is published by size of cloud machine, and a guest learns its size only "
+    "over the network",
     "RDMA-11": "a bandwidth over the network takes two machines and traffic",
     "RDMA-14": "the adapter's own settings are read by opening it as root with a tool of its maker, and no values are "
     "published to hold them against",
@@ -88,6 +90,7 @@ BEYOND = {
     "CON19": "containers without root",
     "CON20": "gVisor",
     "CPU21": "who else uses the cores now",
+    "NET22": "who else uses the adapters now",
 }
 """Checks that no row of the survey asked for, and may come."""
 

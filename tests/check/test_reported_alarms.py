@@ -196,7 +196,14 @@ def test_f38_a_quota_is_what_there_is() -> None:
     ("driver", "wanted"), [("525.60.13", "warning"), ("580.95.05", "pass"), ("525.147.05", "pass")]
 )
 def test_f39_a_driver_is_bad_in_the_range_that_was_reported(driver: str, wanted: str) -> None:
-    software = {"driver": driver, "nccl": "2.27.5", "torch": "2.8.0"}
+    software = {
+        "driver": driver,
+        "nccl": "2.27.5",
+        "torch": "2.8.0",
+        "torch_cuda": "12.9",
+        "cudnn": "9.10.2",
+        "packages": [],
+    }
     assert said("SW03", {"gpus": gpus({}), "software": software}) == wanted
 
 

@@ -34,6 +34,11 @@ def measure() -> dict[str, Any]:
     time.sleep(WINDOW_S)
     after, seconds = _look(cpus, usage), time.monotonic() - start
     percent, why = foreign_pct(before[0], after[0], seconds, os.sysconf("SC_CLK_TCK"))
+    if usage is None:
+        percent, why = (
+            None,
+            "this process has no control group of its own: nothing tells its work from others'",
+        )
     if any(line.split()[1:2] == ["/proc/stat"] for line in _text("/proc/self/mounts").splitlines()):
         percent, why = None, "a file system of the container stands in for /proc/stat"
     bits, ports = rates(before[1], after[1], seconds), rates(before[2], after[2], seconds)
@@ -47,10 +52,10 @@ def measure() -> dict[str, Any]:
 
 
 def _look(
-    cpus: Iterable[int], usage: Callable[[], float | None]
+    cpus: Iterable[int], usage: Callable[[], float | None] | None
 ) -> tuple[tuple[int, int, float] | None, Counts, Counts]:
     """CPU ticks with our group's seconds, bytes by interface and 4-byte words by RDMA port, each way on its own."""
-    own = usage()
+    own = usage() if usage is not None else None
     ticks = cpu_ticks(_text("/proc/stat"), cpus)
     nics, ports = _interface_counts(), _port_counts()
     return ((*ticks, own) if ticks and own is not None else None), nics, ports
@@ -91,13 +96,13 @@ def foreign_pct(
     return round(max(0.0, theirs / seconds * 100), 1), None
 
 
-def own_usage(groups: str) -> Callable[[], float | None]:
-    """What tells the CPU seconds of our own control group. In the root group there is nobody's own: then only this
-    process counts as ours."""
+def own_usage(groups: str) -> Callable[[], float | None] | None:
+    """What tells the CPU seconds of our own control group. None in the root group, which holds everybody, and without
+    version 2 of control groups."""
     found = re.search(r"^0::(/.*)$", groups, re.M)
     folder = _GROUPS / found[1].strip("/") if found else None
     if folder is None or not (folder / "cgroup.type").exists() or ".." in folder.parts:
-        return time.process_time
+        return None
 
     def usage() -> float | None:
         told = re.search(r"^usage_usec ([0-9]{1,18})$", _text(folder / "cpu.stat"), re.M)

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from wellfed.check.evaluate import Outcome, no_items
+from wellfed.check.evaluate import Outcome, is_absent
+from wellfed.check.expression import was_seen
 from wellfed.check.manual import rule
 from wellfed.model import Ceiling, Machine
 
@@ -26,19 +27,28 @@ def judge_traffic(machine: Machine, ceilings: tuple[Ceiling, ...], intent: str) 
     Sources. kernel: Documentation/ABI/testing/sysfs-class-net-statistics; kernel: Documentation/infiniband/sysfs.rst;
     NVIDIA UFM: InfiniBand port counters (data in units of four octets)
     """
-    nothing = no_items(machine, "nics")
-    outcomes = []
+    outcomes = [
+        Outcome(state="unknown", lacking=(name,))
+        for name in ("nics", "rdma")
+        if not getattr(machine, name) and not was_seen(machine, name) and not is_absent(machine, name)
+    ]
     for index, nic in enumerate(machine.nics):
-        if nic.is_physical and nic.state == "up":
+        path = f"nics[{index}]"
+        if nic.is_physical is False or nic.state not in (None, "up"):
+            continue
+        dim = [f"{path}.{name}" for name in ("is_physical", "state") if getattr(nic, name) is None]
+        if dim:
+            outcomes.append(Outcome(state="unknown", item=("nics", index), lacking=tuple(dim)))
+        else:
             rate = None if nic.speed_mbps is None else nic.speed_mbps / 1000
             now = None if nic.busy_mbps is None else nic.busy_mbps / 1000
             outcomes.append(_judge(("nics", index), "busy_mbps", "speed_mbps", now, rate))
     for index, port in enumerate(machine.rdma):
-        if port.state == "ACTIVE":
+        if port.state is None:
+            outcomes.append(Outcome(state="unknown", item=("rdma", index), lacking=(f"rdma[{index}].state",)))
+        elif port.state == "ACTIVE":
             outcomes.append(_judge(("rdma", index), "busy_gbps", "rate_gbps", port.busy_gbps, port.rate_gbps))
-    if outcomes:
-        return outcomes
-    return nothing or [Outcome(state="not-applicable", message="no adapter is up")]
+    return outcomes or [Outcome(state="not-applicable", message="no adapter is up")]
 
 
 def _judge(
