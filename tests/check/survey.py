@@ -33,6 +33,11 @@ ELSEWHERE = {
     "NUMA-11": ("PCIE10", "the nearest adapter of each GPU, by the path between them"),
     "MEM-06": ("MEM05", "every size of huge pages is counted, 1 GiB too"),
     "KRN-13": ("SW03", "a kernel with a known fault is a row of its table; a module built for another kernel is DRV01"),
+    "RDMA-10": (
+        "PCIE10",
+        "a rail that is missing leaves its GPU without an adapter near it, one that is down is RDMA01; how many rails a "
+        "machine should have stands nowhere on it, but for instances of AWS (RDMA12)",
+    ),
     "NVL-07": ("ENV11", "`NCCL_NVLS_ENABLE=0` is a note among the other switches"),
     "NET-04": ("KRN03", "the kernel refuses a name it does not know, so the value in force is always one it has; what a file "
      "asked for in vain is found there"),
@@ -88,8 +93,9 @@ BEYOND = {
     "CON19": "containers without root",
     "CON20": "gVisor",
     "CPU21": "who else uses the cores now",
+    "NET22": "who else uses the adapter now",
 }
-"""Checks that no row of the survey asked for, and may come."""
+"""Checks that no row of the survey asked for."""
 
 
 def rows() -> tuple[str, ...]:

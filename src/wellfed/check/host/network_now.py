@@ -1,8 +1,8 @@
 """Whether somebody uses the network adapters now."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from wellfed.check.evaluate import Outcome, no_items
+from wellfed.check.evaluate import Outcome, is_absent, no_items
 from wellfed.check.manual import rule
 from wellfed.model import Ceiling, Machine
 
@@ -26,19 +26,34 @@ def judge_traffic(machine: Machine, ceilings: tuple[Ceiling, ...], intent: str) 
     Sources. kernel: Documentation/ABI/testing/sysfs-class-net-statistics; kernel: Documentation/infiniband/sysfs.rst;
     NVIDIA UFM: InfiniBand port counters (data in units of four octets)
     """
-    nothing = no_items(machine, "nics")
-    outcomes = []
+    nothing = {name: no_items(machine, name) for name in ("nics", "rdma")}
+    # Of a collection that nobody could look at, another adapter may be busy; where there is none, none is.
+    outcomes = [
+        one
+        for name, found in nothing.items()
+        for one in found
+        if one.state == "unknown" and not is_absent(machine, name)
+    ]
     for index, nic in enumerate(machine.nics):
-        if nic.is_physical and nic.state == "up":
-            rate = None if nic.speed_mbps is None else nic.speed_mbps / 1000
-            now = None if nic.busy_mbps is None else nic.busy_mbps / 1000
-            outcomes.append(_judge(("nics", index), "busy_mbps", "speed_mbps", now, rate))
+        rate = None if nic.speed_mbps is None else nic.speed_mbps / 1000
+        now = None if nic.busy_mbps is None else nic.busy_mbps / 1000
+        fields = {"is_physical": (nic.is_physical, True), "state": (nic.state, "up")}
+        judged = _judge(("nics", index), "busy_mbps", "speed_mbps", now, rate)
+        outcomes += _where(("nics", index), fields, judged)
     for index, port in enumerate(machine.rdma):
-        if port.state == "ACTIVE":
-            outcomes.append(_judge(("rdma", index), "busy_gbps", "rate_gbps", port.busy_gbps, port.rate_gbps))
-    if outcomes:
-        return outcomes
-    return nothing or [Outcome(state="not-applicable", message="no adapter is up")]
+        judged = _judge(("rdma", index), "busy_gbps", "rate_gbps", port.busy_gbps, port.rate_gbps)
+        outcomes += _where(("rdma", index), {"state": (port.state, "ACTIVE")}, judged)
+    return outcomes or nothing["nics"] or [Outcome(state="not-applicable", message="no adapter is up")]
+
+
+def _where(
+    item: tuple[str, int], fields: Mapping[str, tuple[object, object]], judged: Outcome
+) -> list[Outcome]:
+    """The outcome where all fields are as they must be for the item to be judged, unknown where one is not known."""
+    if any(value is not None and value != wanted for value, wanted in fields.values()):
+        return []
+    lacking = tuple(f"{item[0]}[{item[1]}].{name}" for name, (value, _) in fields.items() if value is None)
+    return [Outcome(state="unknown", item=item, lacking=lacking)] if lacking else [judged]
 
 
 def _judge(
