@@ -28,9 +28,9 @@ REPORTED: dict[str, Reported] = {
     "F10": Reported("tuned PR#882, #880", "going back writes 0 into the twin of a knob", (f"{ENGINE}::test_twins_go_back_to_the_one_that_was_in_force",)),
     "F11": Reported("tuned#518", "what an administrator set by hand is overwritten", (f"{ENGINE}::test_another_s_value_is_left_alone",)),
     "F12": Reported("cluster-node-tuning-operator#699 (OCPBUGS-13065)", "a service that ends takes its settings back under running work", ("apply/test_false_alarms.py::test_f12",)),
-    "F13": Reported("Irqbalance/irqbalance#50, PR#51", "EPYC has four nodes a package", ()),
+    "F13": Reported("Irqbalance/irqbalance#50, PR#51", "EPYC has four nodes a package", (f"{ALARMS}::test_f13",)),
     "F14": Reported("irqbalance#297, #336; scylladb/seastar#797", "interrupts that the kernel places itself refuse a write", (f"{ENGINE}::test_an_interrupt_that_the_kernel_places_itself",)),
-    "F15": Reported("irqbalance PR#172, PR#91", "interrupts without a device or a node", ()),
+    "F15": Reported("irqbalance PR#172, PR#91", "interrupts without a device or a node", (f"{ALARMS}::test_f15",)),
     "F16": Reported("open-mpi/hwloc#761", "PCI and driver name different nodes for a coherent GPU", (f"{ALARMS}::test_f16", "place/test_plan.py::test_the_driver_is_believed_where_the_bus_is_wrong")),
     "F17": Reported("hwloc#712, siderolabs/talos#9121", "all distances are 10", (f"{ALARMS}::test_f17",)),
     "F18": Reported("hwloc#430, #541", "nodes of memory only, and cores without a node", (f"{ALARMS}::test_f18", "place/test_plan.py::test_a_numa_node_of_gpu_memory_is_no_place_to_run")),
@@ -43,16 +43,16 @@ REPORTED: dict[str, Reported] = {
     "F25": Reported("vllm#58033, PR#58036", "the GPU's CPUs are outside the cpuset", (f"{ALARMS}::test_f25",)),
     "F26": Reported("pytorch#131011, #160848, PR#169916, #123711", "nodes of different size", ("place/test_plan.py::test_sub_numa_nodes_with_uneven_gpus", "place/test_laws.py::test_shares_of_one_pool_are_even")),
     "F27": Reported("pytorch#49971, #8126, #149304", "affinity of OpenMP, isolated CPUs", (f"{ALARMS}::test_f27",)),
-    "F28": Reported("pytorch#160420", "two processes with GPUs on two nodes", ()),
+    "F28": Reported("pytorch#160420", "two processes with GPUs on two nodes", ("check/test_rank_false_alarms.py::test_several_ranks_are_judged_one_by_one",)),
     "F29": Reported("numactl/numactl#127, docker/for-linux#863, kubernetes#102324", "memory is allowed on one node only", (f"{ALARMS}::test_f29",)),
     "F30": Reported("NVIDIA/nccl#2033, meta-pytorch/torchcomms#2906, ROCm/rocm-systems#9404, #7174", "NCCL changes the affinity of its caller", (f"{ALARMS}::test_f30",)),
-    "F31": Reported("nccl#1017, nccl-tests#57, ROCm/rccl#1948", "NCCL keeps to a mask that is too small", ()),
+    "F31": Reported("nccl#1017, nccl-tests#57, ROCm/rccl#1948", "NCCL keeps to a mask that is too small", (f"{ALARMS}::test_f31",)),
     "F32": Reported("leptonai/gpud#1318, #1322, #802; Azure/cyclecloud-slurm#349", "persistence is off, and the daemon holds the GPU", (f"{ALARMS}::test_f32",)),
     "F33": Reported("gpud#1106, #1151", "no fabric manager where none belongs", (f"{ALARMS}::test_f33",)),
     "F34": Reported("NVIDIA/fleet-intelligence-agent#252", "what could not be read counts as good", ("check/test_judge.py::test_of_nothing_nothing_passes", "check/test_judge.py::test_seeing_more_never_turns_a_decided_verdict")),
     "F35": Reported("NVIDIA/DCGM#55, #136, #184, #247, #253, #254; aws-k8s-tester#806", "diagnostics that are skipped or known to fail, lanes that a slot has not", ("host/test_evidence.py::test_results_of_dcgm", "host/test_evidence.py::test_a_known_fault_of_dcgm_is_a_note", f"{ALARMS}::test_f35")),
     "F36": Reported("DCGM#152, dask/distributed#8739, NordicHPC/sonar#247, Syllo/nvtop#256, gpustat#102", "no utilisation under MIG", (f"{ALARMS}::test_f36",)),
-    "F37": Reported("containerd#3221, #8445; moby#24000; runc#741; systemd#4370; netavark#825", "`/proc/sys` is read-only, its network part is not", (f"{ENGINE}::test_a_read_only_mount_is_said",)),
+    "F37": Reported("containerd#3221, #8445; moby#24000; runc#741; systemd#4370; netavark#825", "`/proc/sys` is read-only, its network part is not", (f"{ENGINE}::test_a_read_only_mount_is_said", "apply/test_policy.py::test_a_container_is_told_whose_settings_these_are")),
     "F38": Reported("kubernetes#67577, #97445; inference-perf#722", "a quota of 4 among 64 CPUs", (f"{ALARMS}::test_f38",)),
     "F39": Reported("NVIDIA/open-gpu-kernel-modules#446, #1045, #1048", "faults of single versions of the driver", (f"{ALARMS}::test_f39",)),
     "F40": Reported("seapath/ansible#529", "idle=poll in a virtual machine", (f"{ALARMS}::test_f40",)),
@@ -62,8 +62,6 @@ REPORTED: dict[str, Reported] = {
     "F44": Reported("gpud#1106; measured", "MIG, vGPU and GPUs that were passed through", (f"{ALARMS}::test_f44",)),
 }  # fmt: skip
 
-BEING_BUILT = frozenset({"F13", "F15", "F28", "F31"})
-"""Rows whose check is under way; empty when all is done."""
 
 _HEAD = """
 ## False alarms that others reported

@@ -33,6 +33,11 @@ ELSEWHERE = {
     "NUMA-11": ("PCIE10", "the nearest adapter of each GPU, by the path between them"),
     "MEM-06": ("MEM05", "every size of huge pages is counted, 1 GiB too"),
     "KRN-13": ("SW03", "a kernel with a known fault is a row of its table; a module built for another kernel is DRV01"),
+    "RDMA-10": (
+        "PCIE10",
+        "a rail that is missing leaves its GPU without an adapter near it, one that is down is RDMA01; how many rails a "
+        "machine should have stands nowhere on it, but for instances of AWS (RDMA12)",
+    ),
     "NVL-07": ("ENV11", "`NCCL_NVLS_ENABLE=0` is a note among the other switches"),
     "NET-04": ("KRN03", "the kernel refuses a name it does not know, so the value in force is always one it has; what a file "
      "asked for in vain is found there"),
@@ -59,8 +64,6 @@ DROPPED = {
     "GPU-07": "it takes a second of real work on the GPU, and a look starts none; under load GPU03 says why clocks are low",
     "DRV-12": "whether GPUDirect Storage is wanted cannot be seen, and without it everything works as designed",
     "RDMA-04": "waits and marks for congestion mean something only as differences under load, and no limit is published",
-    "RDMA-10": "how many adapters a machine should have is published by size of cloud machine, and a guest learns its size only "
-    "over the network",
     "RDMA-11": "a bandwidth over the network takes two machines and traffic",
     "RDMA-14": "the adapter's own settings are read by opening it as root with a tool of its maker, and no values are "
     "published to hold them against",
@@ -90,9 +93,9 @@ BEYOND = {
     "CON19": "containers without root",
     "CON20": "gVisor",
     "CPU21": "who else uses the cores now",
-    "NET22": "who else uses the adapters now",
+    "NET22": "who else uses the adapter now",
 }
-"""Checks that no row of the survey asked for, and may come."""
+"""Checks that no row of the survey asked for."""
 
 
 def rows() -> tuple[str, ...]:

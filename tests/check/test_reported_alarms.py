@@ -75,6 +75,55 @@ def test_f06_no_switch_for_boost_in_a_guest(boost: bool | None) -> None:
     assert said("CPU04", {"cpu": {**KVM, "boost": boost}}) == "not-applicable"
 
 
+def _served(cpus: list[int], **irq: Any) -> dict[str, Any]:
+    """Two packages of four nodes with two CPUs each, and the interrupts of an adapter on node 1."""
+    numa = [
+        {"id": n, "cpus": [2 * n, 2 * n + 1], "mem_bytes": GIB,
+         "distances": [10 if m == n else 12 if m // 4 == n // 4 else 32 for m in range(8)]} for n in range(8)
+    ]  # fmt: skip
+    card = {
+        "address": "0000:41:00.0",
+        "class_code": "0x020000",
+        "vendor": "0x15b3",
+        "numa_node": 1,
+        "local_cpus": [2, 3],
+    }
+    irqs = [
+        {
+            "number": 30 + cpu,
+            "kind": "nic",
+            "address": card["address"],
+            "effective": [cpu],
+            "count": 10**6,
+            **irq,
+        }
+        for cpu in cpus
+    ]
+    nic = {
+        "name": "eth0",
+        "is_physical": True,
+        "state": "up",
+        "speed_mbps": 100_000,
+        "address": card["address"],
+        "numa_node": 1,
+    }
+    cpu = {**BARE, "logical": 16, "packages": 2}
+    return {"cpu": cpu, "numa": numa, "pci": [card], "nics": [nic], "irqs": irqs}
+
+
+def test_f13_nodes_of_one_package_are_near_each_other() -> None:
+    assert said("IRQ01", _served([0, 1, 6, 7])) == "pass"
+    assert said("IRQ01", _served([8, 9, 14, 15])) == "warning"
+
+
+def test_f15_interrupts_without_a_device_are_nobodys() -> None:
+    assert judge("IRQ01", _served([8, 9, 14, 15], address=None)).verdict == "not-judged"
+    far = _served([8, 9, 14, 15])
+    blank = {"numa_node": None, "local_cpus": None}
+    unknown = {**far, "pci": [{**far["pci"][0], **blank}], "nics": [{**far["nics"][0], "numa_node": None}]}
+    assert judge("IRQ01", unknown).verdict == "not-judged"
+
+
 def test_f16_the_driver_knows_the_node_of_a_coherent_gpu() -> None:
     near = {"c2c": True, "cpu_affinity": [4, 5, 6, 7], "numa_node": 1}
     on_bus = {**GPU_ON_BUS, "local_cpus": list(range(8)), "numa_node": 0}
@@ -143,6 +192,12 @@ def test_f30_nccl_that_changes_the_affinity_is_a_note() -> None:
     assert said("ENV14", {"software": {"nccl": "2.30.4"}}) == "pass"
 
 
+def test_f31_a_mask_that_is_too_small_for_nccl() -> None:
+    one = {"cpu": {**BARE, "allowed": [0, 1], "logical": 64}, "gpus": gpus({}, {}), "numa": TWO_NODES}
+    assert said("ENV13", {**one, "environment": {"RANK": "0"}}) == "info"
+    assert said("ENV13", {**one, "environment": {"NCCL_IGNORE_CPU_AFFINITY": "1"}}) == "pass"
+
+
 def test_f32_persistence_by_the_daemon_and_by_an_operator() -> None:
     off = gpus({"persistence": False, "processes": []})
     assert said("GPU02", {"gpus": off, "software": {"persistenced_running": True}}) == "pass"
@@ -196,14 +251,8 @@ def test_f38_a_quota_is_what_there_is() -> None:
     ("driver", "wanted"), [("525.60.13", "warning"), ("580.95.05", "pass"), ("525.147.05", "pass")]
 )
 def test_f39_a_driver_is_bad_in_the_range_that_was_reported(driver: str, wanted: str) -> None:
-    software = {
-        "driver": driver,
-        "nccl": "2.27.5",
-        "torch": "2.8.0",
-        "torch_cuda": "12.9",
-        "cudnn": "9.10.2",
-        "packages": [],
-    }
+    versions = {"nccl": "2.27.5", "torch": "2.8.0", "torch_cuda": "12.8", "cudnn": "9.10.2", "packages": []}
+    software = {"driver": driver, **versions}
     assert said("SW03", {"gpus": gpus({}), "software": software}) == wanted
 
 
@@ -475,6 +524,42 @@ def test_switched_off_multicast_is_a_note() -> None:
     assert said("ENV11", one) == "info"
     for value in ("1", "2"):
         assert said("ENV11", {**one, "environment": {"NCCL_NVLS_ENABLE": value}}) != "info"
+
+
+def test_a_name_that_the_kernel_refuses_is_not_in_force() -> None:
+    """A role of an image set `brr` for `bbr`: the write failed, and nobody saw it."""
+    key = "net.ipv4.tcp_congestion_control"
+    files = {key: "brr @ /etc/sysctl.d/90-network.conf"}
+    verdict = judge("KRN03", {"kernel": {"sysctls": {key: "cubic"}, "sysctl_files": files}})
+    assert verdict.verdict == "finding" and "brr" in verdict.message
+
+
+@pytest.mark.parametrize(
+    ("states", "wanted"), [([1, 10], "not-applicable"), ([1, 170], "info"), ([1, None], "not-applicable")]
+)
+def test_sleep_that_is_short_need_not_be_kept_off(states: list[int | None], wanted: str) -> None:
+    shown = [
+        {"name": f"C{n}", "latency_us": us or 900, "disabled": us is None} for n, us in enumerate(states, 1)
+    ]
+    cpu = {
+        **BARE,
+        "idle_driver": "intel_idle",
+        "idle_states": shown,
+        "dma_latency_us": 2_000_000_000,
+        "dma_latency_holders": [],
+    }
+    assert said("CPU08", {"cpu": cpu}, "latency") == wanted
+
+
+def test_the_order_of_gpus_that_are_named_by_uuid_is_that_of_the_list() -> None:
+    mixed = gpus({"name": "NVIDIA A100-SXM4-80GB"}, {"name": "Tesla T4"})
+    named = {"CUDA_VISIBLE_DEVICES": "GPU-0a0a0a0a,GPU-0b0b0b0b"}
+    assert (
+        said("ENV17", {"gpus": mixed, "environment": named})
+        == said("CON13", {"gpus": mixed, "environment": named})
+        == "pass"
+    )
+    assert said("ENV17", {"gpus": mixed, "environment": {"CUDA_VISIBLE_DEVICES": "0,1"}}) == "info"
 
 
 @pytest.mark.parametrize(

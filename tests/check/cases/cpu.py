@@ -22,7 +22,12 @@ def _heat(count: int) -> dict[str, Any]:
 
 
 def _held(value: int) -> dict[str, Any]:
-    return {"cpu": {"idle_driver": "intel_idle", "dma_latency_us": value, "dma_latency_holders": ["tuned"]}}
+    deep = [{"name": "C6", "latency_us": 170, "disabled": False}]
+    return {
+        "cpu": {
+            "idle_driver": "intel_idle", "idle_states": deep, "dma_latency_us": value, "dma_latency_holders": ["tuned"]
+        }
+    }  # fmt: skip
 
 
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {

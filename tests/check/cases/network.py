@@ -43,7 +43,11 @@ LOSS = {"drops": 40_000, "rx_packets": 1_000_000_000}
 LINK = {"duplex": "full", "carrier_changes": 2, "speed_max_mbps": 100_000}
 
 CASES: dict[str, Any] = {
-    "NET22": (_nic(busy_mbps=20_000.0), _nic(busy_mbps=400.0), "info"),
+    "NET22": (
+        {**_nic(busy_mbps=20_000.0), "seen": ("rdma",)},
+        {**_nic(busy_mbps=400.0), "seen": ("rdma",)},
+        "info",
+    ),
     "NET10": (
         _nic(ring_rx=1024, ring_rx_max=8192, **LOSS),
         _nic(ring_rx=8192, ring_rx_max=8192, **LOSS),

@@ -1,9 +1,8 @@
 """Whether somebody uses the network adapters now."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from wellfed.check.evaluate import Outcome, is_absent
-from wellfed.check.expression import was_seen
+from wellfed.check.evaluate import Outcome, is_absent, no_items
 from wellfed.check.manual import rule
 from wellfed.model import Ceiling, Machine
 
@@ -27,28 +26,34 @@ def judge_traffic(machine: Machine, ceilings: tuple[Ceiling, ...], intent: str) 
     Sources. kernel: Documentation/ABI/testing/sysfs-class-net-statistics; kernel: Documentation/infiniband/sysfs.rst;
     NVIDIA UFM: InfiniBand port counters (data in units of four octets)
     """
+    nothing = {name: no_items(machine, name) for name in ("nics", "rdma")}
+    # Of a collection that nobody could look at, another adapter may be busy; where there is none, none is.
     outcomes = [
-        Outcome(state="unknown", lacking=(name,))
-        for name in ("nics", "rdma")
-        if not getattr(machine, name) and not was_seen(machine, name) and not is_absent(machine, name)
+        one
+        for name, found in nothing.items()
+        for one in found
+        if one.state == "unknown" and not is_absent(machine, name)
     ]
     for index, nic in enumerate(machine.nics):
-        path = f"nics[{index}]"
-        if nic.is_physical is False or nic.state not in (None, "up"):
-            continue
-        dim = [f"{path}.{name}" for name in ("is_physical", "state") if getattr(nic, name) is None]
-        if dim:
-            outcomes.append(Outcome(state="unknown", item=("nics", index), lacking=tuple(dim)))
-        else:
-            rate = None if nic.speed_mbps is None else nic.speed_mbps / 1000
-            now = None if nic.busy_mbps is None else nic.busy_mbps / 1000
-            outcomes.append(_judge(("nics", index), "busy_mbps", "speed_mbps", now, rate))
+        rate = None if nic.speed_mbps is None else nic.speed_mbps / 1000
+        now = None if nic.busy_mbps is None else nic.busy_mbps / 1000
+        fields = {"is_physical": (nic.is_physical, True), "state": (nic.state, "up")}
+        judged = _judge(("nics", index), "busy_mbps", "speed_mbps", now, rate)
+        outcomes += _where(("nics", index), fields, judged)
     for index, port in enumerate(machine.rdma):
-        if port.state is None:
-            outcomes.append(Outcome(state="unknown", item=("rdma", index), lacking=(f"rdma[{index}].state",)))
-        elif port.state == "ACTIVE":
-            outcomes.append(_judge(("rdma", index), "busy_gbps", "rate_gbps", port.busy_gbps, port.rate_gbps))
-    return outcomes or [Outcome(state="not-applicable", message="no adapter is up")]
+        judged = _judge(("rdma", index), "busy_gbps", "rate_gbps", port.busy_gbps, port.rate_gbps)
+        outcomes += _where(("rdma", index), {"state": (port.state, "ACTIVE")}, judged)
+    return outcomes or nothing["nics"] or [Outcome(state="not-applicable", message="no adapter is up")]
+
+
+def _where(
+    item: tuple[str, int], fields: Mapping[str, tuple[object, object]], judged: Outcome
+) -> list[Outcome]:
+    """The outcome where all fields are as they must be for the item to be judged, unknown where one is not known."""
+    if any(value is not None and value != wanted for value, wanted in fields.values()):
+        return []
+    lacking = tuple(f"{item[0]}[{item[1]}].{name}" for name, (value, _) in fields.items() if value is None)
+    return [Outcome(state="unknown", item=item, lacking=lacking)] if lacking else [judged]
 
 
 def _judge(
