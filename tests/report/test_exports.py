@@ -253,6 +253,7 @@ def check_udev(changes: list[Change]) -> None:
     for rule in read.udev(text_of(found)):
         (attribute,) = (key for key in rule if key.startswith("ATTR"))
         operator, value = rule[attribute]
+        assert ("ENV{DEVTYPE}" in rule) == (rule["SUBSYSTEM"][1] == "block"), "no partition is meant"
         assert operator == "=" and {rule[key][0] for key in ("ACTION", "SUBSYSTEM", "KERNEL")} == {"=="}
         folder = place[rule["SUBSYSTEM"][1]].format(rule["KERNEL"][1])
         got.append((f"{folder}/{attribute[5:-1]}", read.substituted(value)))

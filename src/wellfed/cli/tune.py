@@ -12,7 +12,7 @@ from wellfed.cli.config import ignores, intent_option
 from wellfed.cli.progress import progress
 
 if TYPE_CHECKING:
-    from wellfed.model.change import TuneLog, TuneStatus
+    from wellfed.model.change import TuneLog
 
 _YES = click.option("--yes", is_flag=True, help="Also what restarts something, or outlives the boot.")
 _ALLOW = click.option(
@@ -241,19 +241,18 @@ def log(journal: str | None, output: Output) -> None:
 
     found = api.tune_log(journal)
     damaged = any(one.damaged for one in found.transactions)
-    # What knobs read now can't be asked of a damaged journal.
-    now = None if damaged else api.tune_status(journal)
     emit_shapes(
         output,
-        lambda shape: _log_shape(found, now, shape, output.redact),
+        lambda shape: _log_shape(found, journal, shape, output.redact),
         text=lambda width, color: tune_text.log(found, width=width, color=color, ascii_only=not is_unicode()),
     )
     _leave(damaged)
 
 
-def _log_shape(found: "TuneLog", now: "TuneStatus | None", shape: str, redact: bool) -> bytes:
+def _log_shape(found: "TuneLog", journal: str | None, shape: str, redact: bool) -> bytes:
     import msgspec
 
+    from wellfed import api
     from wellfed.model.redact import redact_tree
     from wellfed.report import journal_page, tune_json
 
@@ -262,6 +261,9 @@ def _log_shape(found: "TuneLog", now: "TuneStatus | None", shape: str, redact: b
         return (
             msgspec.json.format(msgspec.json.encode(redact_tree(tree) if redact else tree), indent=2) + b"\n"
         )
+    # What knobs read now can't be asked of a damaged journal.
+    damaged = any(one.damaged for one in found.transactions)
+    now = None if damaged else api.tune_status(journal)
     return journal_page.journal_page(found, shape, status=now, redact=redact).encode()
 
 
