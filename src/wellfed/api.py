@@ -948,7 +948,7 @@ def tune_export(
         left=left,
         cmdline=machine.kernel.cmdline,
         arch=machine.cpu.arch,
-        made_by=_made_by(f"tune export {form}"),
+        made_by=f"wellfed {__version__}" + ("" if changes is not None else f" for {intent}"),
     )
 
 

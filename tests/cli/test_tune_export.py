@@ -1,5 +1,6 @@
 """`wellfed tune export` from the command line: of the user's own list, of a recorded machine, into files."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -151,3 +152,28 @@ def test_what_is_not_there_or_not_agreed_to_is_left_with_the_reason() -> None:
 def test_help_is_quick() -> None:
     code = "import sys; from wellfed.cli import tune_export; sys.exit('wellfed.report' in sys.modules or 'msgspec' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=20)
+
+
+def test_the_log_is_a_page_too(top: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tune", "apply", "--only", "T-1", "--changes", "list.toml"]) in (0, 1)
+    (top / m.THP / "enabled").write_text("always madvise [never]\n")
+    capsys.readouterr()
+    for form in ("md", "html"):
+        assert run(["tune", "log", "--format", form]) == 0
+        out = capsys.readouterr().out
+        assert "it reads never now" in out and "T-1" in out and "every chain is whole" in out
+    assert run(["tune", "log", "--format", "json", "-o", "page.html", "-o", "page.md"]) == 0
+    assert list(json.loads(capsys.readouterr().out)) == ["schema", "folder", "transactions"]
+    assert Path("page.html").read_text().startswith("<!DOCTYPE html>") and Path(
+        "page.md"
+    ).read_text().startswith("### ")
+
+
+def test_a_damaged_log_is_a_page_and_exit_code_1(top: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(["tune", "apply", "--only", "T-1", "--changes", "list.toml"])
+    (path,) = (top / "var/lib/wellfed/journal").glob("*.jsonl")
+    first, second, *rest = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([first, second.replace(b"enabled", b"defrag_"), *rest]))
+    capsys.readouterr()
+    assert run(["tune", "log", "--format", "html"]) == 1
+    assert "1 chain broken" in capsys.readouterr().out

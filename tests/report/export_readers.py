@@ -118,10 +118,15 @@ def tuned(text: str) -> dict[str, dict[str, str]]:
     parser = ConfigParser(delimiters=("=",), inline_comment_prefixes=("#",), strict=True)
     parser.optionxform = str  # type: ignore[assignment, method-assign]
     parser.read_string(text)
-    return {
+    found = {
         name: {key: parser.get(name, key, raw=True) for key in parser.options(name)}
         for name in parser.sections()
     }
+    for value in found.get("sysctl", {}).values():
+        assert not re.match(r"[<>].", value), "a comparison"
+        assert not re.fullmatch('".*"', value), "quotes are taken off"
+    assert not any("${" in value for options in found.values() for value in options.values()), "a variable"
+    return found
 
 
 def unit(text: str) -> dict[str, dict[str, list[str]]]:

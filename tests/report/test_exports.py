@@ -253,6 +253,7 @@ def check_udev(changes: list[Change]) -> None:
     for rule in read.udev(text_of(found)):
         (attribute,) = (key for key in rule if key.startswith("ATTR"))
         operator, value = rule[attribute]
+        assert ("ENV{DEVTYPE}" in rule) == (rule["SUBSYSTEM"][1] == "block"), "no partition is meant"
         assert operator == "=" and {rule[key][0] for key in ("ACTION", "SUBSYSTEM", "KERNEL")} == {"=="}
         folder = place[rule["SUBSYSTEM"][1]].format(rule["KERNEL"][1])
         got.append((f"{folder}/{attribute[5:-1]}", read.substituted(value)))
@@ -557,6 +558,8 @@ def test_arguments_in_quotes_are_one() -> None:
         ("add `a=1 b` and `c` to the kernel's command line", "x86_64", (["a=1", "b", "c"], [])),
         ("take `idle=poll` off the kernel's command line and restart", "x86_64", ([], ["idle=poll"])),
         ("`setpci`, or `pci=disable_acs_redir=...` on the kernel command line", "x86_64", None),
+        ("enable it; on MI300X add `pci=realloc=off` to the kernel's command line", "x86_64", None),
+        ("add `pci=realloc=off` to the kernel's command line", "x86_64", (["pci=realloc=off"], [])),
         ("add `isolcpus=LIST` to the kernel command line", "x86_64", None),
         ("add `pci=x=...` to the kernel command line", "x86_64", None),
         ("add `a=$(id)` to the kernel command line", "x86_64", None),
@@ -583,7 +586,7 @@ def test_the_instructions_of_the_checks_that_name_arguments_are_understood() -> 
     named = [
         page.remedy
         for page in map(manual, host_codes())
-        if re.search(r"\b(add|take) `[^`]+`.* kernel('s)? command line", page.remedy)
+        if re.search(r"(^|[;,.:] )(add|take) `[^`]+`.* kernel('s)? command line", page.remedy)
     ]
     assert named
     for remedy in named:

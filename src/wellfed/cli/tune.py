@@ -2,13 +2,17 @@
 
 import re
 import shlex
+from typing import TYPE_CHECKING
 
 import click
 
 from wellfed.cli import tune_export
-from wellfed.cli.common import Output, emit_value, host_option, is_unicode, note, output_options
+from wellfed.cli.common import Output, emit_shapes, emit_value, host_option, is_unicode, note, output_options
 from wellfed.cli.config import ignores, intent_option
 from wellfed.cli.progress import progress
+
+if TYPE_CHECKING:
+    from wellfed.model.change import TuneLog
 
 _YES = click.option("--yes", is_flag=True, help="Also what restarts something, or outlives the boot.")
 _ALLOW = click.option(
@@ -224,23 +228,43 @@ def confirm(txid: str | None, journal: str | None, output: Output) -> None:
 
 @command.command("log", epilog="Example: wellfed tune log --format json --no-redact > audit.json")
 @_JOURNAL
-@output_options("text", "json")
+@output_options("text", "json", "md", "html", save=False)
 def log(journal: str | None, output: Output) -> None:
     """All that was ever written down, record by record, for an audit.
 
-    In JSON, --no-redact keeps the checksums that chain the records and the names of boots. Exit code 1: a transaction is
-    damaged.
+    As a page (html, md): what became of each setting, what was measured, who confirmed it, and whether each record
+    follows from the one before. In JSON, --no-redact keeps the checksums that chain the records and the names of
+    boots. Exit code 1: a transaction is damaged.
     """
     from wellfed import api
-    from wellfed.report import tune_json, tune_text
+    from wellfed.report import tune_text
 
     found = api.tune_log(journal)
-    emit_value(
-        tune_json.log(found),
+    damaged = any(one.damaged for one in found.transactions)
+    emit_shapes(
         output,
+        lambda shape: _log_shape(found, journal, shape, output.redact),
         text=lambda width, color: tune_text.log(found, width=width, color=color, ascii_only=not is_unicode()),
     )
-    _leave(any(one.damaged for one in found.transactions))
+    _leave(damaged)
+
+
+def _log_shape(found: "TuneLog", journal: str | None, shape: str, redact: bool) -> bytes:
+    import msgspec
+
+    from wellfed import api
+    from wellfed.model.redact import redact_tree
+    from wellfed.report import journal_page, tune_json
+
+    if shape == "json":
+        tree = tune_json.log(found)
+        return (
+            msgspec.json.format(msgspec.json.encode(redact_tree(tree) if redact else tree), indent=2) + b"\n"
+        )
+    # What knobs read now can't be asked of a damaged journal.
+    damaged = any(one.damaged for one in found.transactions)
+    now = None if damaged else api.tune_status(journal)
+    return journal_page.journal_page(found, shape, status=now, redact=redact).encode()
 
 
 def _where(journal: str | None) -> str:

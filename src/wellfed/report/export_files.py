@@ -149,9 +149,10 @@ def udev(changes: Sequence[Change], *, left: Sequence[Left] = (), made_by: str =
             raise Unfit("a pattern below the device, which udev has none for; the form tmpfiles carries it")
         # udev writes `/` where sysfs has `!`.
         device, value = match[1].replace("!", "/"), _udev_value(plain_value(change))
-        return (
-            f'ACTION=="{events}", SUBSYSTEM=="{subsystem}", KERNEL=="{device}", ATTR{{{match[2]}}}="{value}"'
-        )
+        # A pattern for disks would match their partitions too, which have none of these files.
+        disk = 'ENV{DEVTYPE}=="disk", ' if subsystem == "block" else ""
+        where = f'SUBSYSTEM=="{subsystem}", {disk}KERNEL=="{device}"'
+        return f'ACTION=="{events}", {where}, ATTR{{{match[2]}}}="{value}"'
 
     carried, more = sort_out(changes, rule)
     lines = header(
