@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from fleet import FLEET
 from host_cases import machine
+from random_machines import hide
 
 from wellfed.check import INTENTS, judge_machine
 
@@ -36,3 +37,13 @@ def test_notes_for_training_are_few(make: Make) -> None:
     notes = {v.code for v in judge_machine(machine(make())) if v.verdict == "finding"}
     known = {"grace": {"NUMA08", "MEM22"}, "desk": {"CPU01", "CPU07", "MEM13", "KRN01", "GPU02", "LIM02"}}
     assert notes == known.get(make.__name__, set())
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("make", FLEET, ids=lambda make: make.__name__)
+def test_what_could_not_be_seen_alarms_nobody(make: Make, seed: int) -> None:
+    """Whatever part of a machine in working order is hidden, nothing is found that is not there, nor good that is not."""
+    whole, intent = machine(make()), INTENTS[seed % len(INTENTS)]
+    full = {v.code: v.verdict for v in judge_machine(whole, intent=intent)}
+    for verdict in judge_machine(hide(whole, seed), intent=intent):
+        assert verdict.verdict in ("not-judged", full[verdict.code]), verdict

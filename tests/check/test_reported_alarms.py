@@ -571,6 +571,19 @@ def test_swap_in_compressed_memory_wants_high_values(devices: list[str], wanted:
     assert said("MEM07", {"memory": memory, "kernel": {"sysctls": {"vm.swappiness": "100"}}}) == wanted
 
 
+@pytest.mark.parametrize(
+    ("allowed", "wanted"),
+    [([0, 1], "pass"), ([0, 2], "info"), ([0, 3], "no-fact"), ([0, 9], "no-fact"), ([2, 3, 0], "info")],
+)
+def test_a_core_of_unknown_kind_may_be_a_slow_one(allowed: list[int], wanted: str) -> None:
+    kinds = ["performance", "performance", "efficiency", None]
+    threads = [{"id": cpu, "kind": kind} for cpu, kind in enumerate(kinds)]
+    rank = {"pid": 7, "gpus": [0], "allowed": allowed}
+    assert (
+        said("CPU15", {"cpu": {**BARE, "threads": threads}, "processes": [rank], "gpus": gpus({})}) == wanted
+    )
+
+
 def test_verdicts_of_the_cases_survive_a_file() -> None:
     """What is said of any bad machine goes through JSON unchanged."""
     for code, case in CASES.items():

@@ -2,8 +2,8 @@
 
     WELLFED_CORPUS=../shared/corpus python tests/host/corpus_verdicts.py docs/validation/verdicts.md
 
-writes the table; `test_verdicts.py` asserts it. Machines are whole trees, and what single tools answered (nvidia-smi,
-rocm-smi, lspci, logs): of those everything else is unknown, and must stay unjudged."""
+writes the table; `test_verdicts.py` asserts it. Machines are whole trees, topologies that tools wrote, and what single
+tools answered (nvidia-smi, rocm-smi, lspci, logs): of those everything else is unknown, and must stay unjudged."""
 
 import os
 import sys
@@ -33,7 +33,8 @@ LOGS = (
 
 
 class Sight(NamedTuple):
-    """A machine to be judged. `kind` is `whole` (a tree) or `answer` (what one tool said, or a log)."""
+    """A machine to be judged. `kind` is `whole` (a tree), `form` (a topology that a tool wrote, or a dump of
+    CPUID) or `answer` (what one tool said, or a log)."""
 
     name: str
     kind: str
@@ -61,12 +62,20 @@ def sights(corpus: Path) -> Iterator[Sight]:
     for known in machines(corpus):
         yield Sight(known.name, "whole", lambda spec=known.spec: looked(spec))  # type: ignore[misc]
     yield from recorded_here()[:-1]  # the demo is one of them, packed
+    for path in form_files(root):
+        yield Sight(path.name, "form", lambda path=path: look(open_host(str(path))))  # type: ignore[misc]
     for name, host in hosts(root):
         if not name.endswith((".bz2", ".gz", ".ttar")):  # whole trees are above
             yield Sight(name, "answer", lambda host=host: look(host))  # type: ignore[misc]
     for place in LOGS:
         name = "/".join(Path(place).parts[-3::2])
         yield Sight(name, "answer", lambda path=root / place: with_evidence(Machine(), [path]))  # type: ignore[misc]
+
+
+def form_files(root: Path) -> list[Path]:
+    """Topologies that lstopo and NCCL wrote, and dumps of CPUID: no file system, but a machine all the same."""
+    places = ("hwloc/xml/*.xml", "hwloc/linux/*.xml", "hwloc/x86/*.tar.bz2", "nccl-topo/*/*-topo.xml")
+    return [path for place in places for path in sorted(root.glob(place))]
 
 
 def judged(sight: Sight) -> Row:
@@ -94,7 +103,7 @@ Made by `WELLFED_CORPUS=../shared/corpus python tests/host/corpus_verdicts.py do
 `tests/host/test_verdicts.py` asserts it where the corpus is at hand, and on all machines with every intent: each check
 gives exactly one of three verdicts, without an exception, and the case survives its file.
 
-{checks} checks on {whole} whole machines and {answers} answers of single tools. Each check is judged for training, or for the
+{checks} checks on {whole} whole machines, {forms} topologies and CPUID dumps, and {answers} answers of single tools. Each check is judged for training, or for the
 first intent that it is meant for. The corpus is old and mixed, and most of its trees hold `/sys` and `/proc` in part: *not
 judged* is what an honest tool says of most of it. A finding on a machine says that the setting is there, not that it hurts:
 none of these machines was measured.
@@ -130,7 +139,9 @@ def page(rows: list[Row]) -> str:
         lines.append(_machine(row.sight.name, verdicts))
     never = [code for code, found in by_code.items() if all(one.verdict == "not-judged" for one in found)]
     kinds = Counter(row.sight.kind for row in rows)
-    head = _HEAD.format(checks=len(by_code), whole=kinds["whole"], answers=kinds["answer"])
+    head = _HEAD.format(
+        checks=len(by_code), whole=kinds["whole"], forms=kinds["form"], answers=kinds["answer"]
+    )
     judged_somewhere = [_check(code, found) for code, found in by_code.items() if code not in never]
     whole = [of_first_intent(row) for row in rows if row.sight.kind == "whole"]
     missing = [_never(code, [verdicts[code] for verdicts in whole]) for code in never]

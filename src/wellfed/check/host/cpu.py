@@ -45,7 +45,9 @@ def _judge_process(index: int, process: Process, threads: tuple[CpuThread, ...])
     path, item = f"processes[{index}].allowed", ("processes", index)
     if process.allowed is None:
         return Outcome(state="unknown", item=item, lacking=(path,))
-    held = {thread.kind for thread in threads if thread.id in process.allowed} - {None}
+    kinds = {thread.id: thread.kind for thread in threads}
+    seen = {kinds.get(cpu) for cpu in process.allowed}
+    held = seen - {None}
     who = f"process {process.pid}"
     if len(held) > 1:
         return Outcome(
@@ -54,6 +56,8 @@ def _judge_process(index: int, process: Process, threads: tuple[CpuThread, ...])
             message=f"{who} may run on cores of both kinds",
             paths=(path, "cpu.threads"),
         )
+    if None in seen:
+        return Outcome(state="unknown", item=item, lacking=("cpu.threads",))
     return Outcome(
         state="pass", item=item, message=f"{who} runs on cores of one kind", paths=(path, "cpu.threads")
     )
