@@ -31,15 +31,10 @@ BOOT_FILE = "/etc/kernel/cmdline"
 
 _LINE = r"the kernel(?:'s)? command line"
 _SPANS = r"`[^`]+`(?:(?:, | and )`[^`]+`)*"
-<<<<<<< HEAD
-_ADD = re.compile(rf"\badd ({_SPANS})(?: \((Arm|Arm64): ({_SPANS})\))? to {_LINE}\b", re.I)
-_DROP = re.compile(rf"\b(?:take|remove) ({_SPANS}) (?:off|from|out of) {_LINE}\b", re.I)
-=======
 _CLAUSE = r"(?:^|[;,.:] )"
 """A condition in front, as in `on MI300X add`, is for people."""
 _ADD = re.compile(rf"{_CLAUSE}add ({_SPANS})(?: \((Arm|Arm64): ({_SPANS})\))? to {_LINE}\b", re.I)
 _DROP = re.compile(rf"{_CLAUSE}(?:take|remove) ({_SPANS}) (?:off|from|out of) {_LINE}\b", re.I)
->>>>>>> h-exports
 _ARGUMENT = re.compile(r"[a-z0-9][\w.-]*(=[\w.,:/@+*%=-]+)?", re.ASCII | re.I)
 _BLANK = re.compile(r"\.\.\.|=[A-Z_]+$")
 """A value that people have to fill in."""
