@@ -108,7 +108,7 @@ def test_drift_is_told_by_what_the_knob_reads_now_and_by_undo(
     engine.apply(journal, [m.STAT])
     set_to(journal, "77")
     assert told(log(), api.tune_status()) == [
-        ("vm.stat_interval", "somebody else has set it since: it reads 77 now")
+        ("vm.stat_interval", "drift: somebody else has set it since, it reads 77 now")
     ]
     engine.undo(journal)
     assert told(log()) == [("vm.stat_interval", "left alone by undo: somebody else has set it to 77")]

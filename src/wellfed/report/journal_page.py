@@ -2,6 +2,7 @@
 chain of checksums holds."""
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -112,15 +113,15 @@ def chain_of(logged: Logged) -> Chain:
 # -- a transaction ----------------------------------------------------------------------------------------
 
 _STATES = {
-    "open": "in force",
+    "open": "not undone",
     "waiting": "waits to be confirmed",
     "undone": "nothing of it is in force",
     "damaged": "damaged, not readable",
 }
 _HELD = {
     "same": "",
-    "changed": "somebody else has set it since: it reads {now} now",
-    "missing": "it is not there any more",
+    "changed": "drift: somebody else has set it since, it reads {now} now",
+    "missing": "drift: it is not there any more",
     "void": "gone with the boot",
 }
 
@@ -151,7 +152,7 @@ def _facts(records: Sequence[Record]) -> Iterable[tuple[str, str]]:
         return
     first = records[0]
     yield "began", _when(first)
-    if first.note:
+    if first.note and not re.fullmatch(r"\d+ knobs", first.note):
         yield "what", first.note
     boots = list(dict.fromkeys(record.boot_id for record in records if record.boot_id))
     yield "boot", ", then ".join(boots) if boots else "not told"
