@@ -95,9 +95,11 @@ def _tree(facts: Iterable[Fact]) -> dict[str, Any]:
         *way, last = split_key(fact.key)
         place = root
         for step in way:
-            below = place.setdefault(step, {})
+            below = place.get(step)
             if isinstance(below, list):  # a whole list came first, single fields refine it
                 below = place[step] = dict(enumerate(below))
+            elif not isinstance(below, dict):
+                below = place[step] = {}
             place = below
         place[last] = _plain(fact.value)
     plain: dict[str, Any] = _lists(root)
