@@ -169,6 +169,13 @@ asserts all of this. On the machine itself `tests/host/test_live_gpu.py` passed:
 |---|---|---|---|
 """
 
+_LIVE = """
+**Looked at live again** on 3 December 2026 (another virtual machine of the kind, driver 580.159.04, torch 2.11.0, all 237
+checks): idle, `wellfed check` for training, latency and benchmark has one note (LIM02), for throughput two (IRQ06: one
+receive queue on 16 CPUs, packet steering off, which is so); the same one note while a job multiplied matrices on the GPU.
+Five runs took 0.66 to 0.77 s of CPU time, `wellfed tune plan` 0.83 to 0.93 s; it plans no change there.
+`vm.stat_interval` was set to 7 from a list of one's own, told by `tune status`, and put back by `tune undo`.
+"""
 _LIMITS = """
 Two things a reader should know. The tools call it a container (`/run/systemd/container` says docker: the image was made for
 one) though process 2 is `kthreadd`, so the checks that a container cannot answer stay unjudged. And node 0 shows 4.3 GiB of
@@ -201,6 +208,7 @@ def section() -> str:
         " judged. No false alarm: for every intent nothing is above info.**\n\n| check | verdict | why that is right |\n|---|---|---|\n"
         + "\n".join(judged)
         + "\n"
+        + _LIVE
         + _LIMITS
     )
 

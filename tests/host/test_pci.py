@@ -140,7 +140,8 @@ def test_without_gpu_lspci_is_not_run() -> None:
     files = {path: value for path, value in tree().items() if "19:00.0" not in path}
     host = host_of(files)
     host.run = None  # type: ignore[method-assign, assignment]
-    assert [fact.key for fact in read_pci(host)] == ["kernel.aspm_policy", "pci"]
+    counts = [f"pci[3].aer_{kind}" for kind in ("correctable", "nonfatal", "fatal")]
+    assert [fact.key for fact in read_pci(host)] == ["kernel.aspm_policy", "pci", *counts]
 
 
 def test_a_tree_without_links() -> None:

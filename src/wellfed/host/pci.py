@@ -100,11 +100,12 @@ def _devices(host: Host) -> list[Fact]:
     if not names:
         return _from_lspci(host.run("lspci"))
     devices = [_device(host, address, klass) for address, klass in _wanted(host, names)]
+    counted = list(_error_gaps(host, devices))
     if not any(is_gpu(device) for device in devices):
-        return [known("pci", devices, PCI_DEVICES, _summary(devices))]
+        return [known("pci", devices, PCI_DEVICES, _summary(devices)), *counted]
     reading = host.run("lspci")
     listed = parse_lspci(reading.text) if reading.status == "ok" and reading.text else {}
-    gaps = []
+    gaps = counted
     for index, device in enumerate(devices):
         told = listed.get(device["address"], {})
         device.update((field, told.get(field)) for field in _TOLD)
@@ -228,9 +229,7 @@ def _device(host: Host, address: str, klass: str) -> dict[str, Any]:
         "width_max": _lanes(number(host, f"{base}/max_link_width")),
         "parent": path[-2] if len(path) > 1 else None,
         "power_control": word(host, f"{base}/power/control"),
-        "aer_correctable": _aer(host.read(f"{base}/aer_dev_correctable"), "TOTAL_ERR_COR"),
-        "aer_nonfatal": _aer(host.read(f"{base}/aer_dev_nonfatal"), "TOTAL_ERR_NONFATAL"),
-        "aer_fatal": _aer(host.read(f"{base}/aer_dev_fatal"), "TOTAL_ERR_FATAL"),
+        **{name: _aer(host.read(f"{base}/{file}"), total) for name, (file, total) in _ERRORS.items()},
         **dict.fromkeys(_TOLD),
         "is_virtual": vendor == _VIRTIO or host.link(f"{base}/physfn") is not None,
     }
@@ -245,6 +244,26 @@ def _speed(text: str | None) -> float | None:
 def _lanes(count: int | None) -> int | None:
     """0 is a link that is down, 63 and 255 are registers of a device that does not answer."""
     return count if count in (1, 2, 4, 8, 12, 16, 32) else None
+
+
+def _error_gaps(host: Host, devices: list[dict[str, Any]]) -> Iterator[Fact]:
+    """Why the errors of a device's link are not known: mostly the firmware keeps the counts, or a guest is shown none."""
+    for index, device in enumerate(devices):
+        if _is_bridge(device) or device["is_virtual"]:
+            continue
+        for name, (file, _) in _ERRORS.items():
+            if device[name] is None:
+                reading = host.read(f"{PCI_DEVICES}/{device['address']}/{file}")
+                status = "error" if reading.status == "ok" else reading.status
+                yield gap(f"pci[{index}].{name}", reading.source, status, reading.detail)
+
+
+_ERRORS = {
+    "aer_correctable": ("aer_dev_correctable", "TOTAL_ERR_COR"),
+    "aer_nonfatal": ("aer_dev_nonfatal", "TOTAL_ERR_NONFATAL"),
+    "aer_fatal": ("aer_dev_fatal", "TOTAL_ERR_FATAL"),
+}
+"""File and line of each count of errors of a link."""
 
 
 def _aer(reading: Reading, total: str) -> int | None:
