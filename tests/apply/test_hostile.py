@@ -10,7 +10,7 @@ from typing import Any
 import fake_host as m
 import pytest
 
-from wellfed.apply import engine
+from wellfed.apply import deadman, engine
 from wellfed.model import WellfedError
 
 
@@ -70,6 +70,23 @@ def test_journals_that_have_changed_places(tmp_path: Path) -> None:
     a.write_bytes(other)
     b.write_bytes(one)
     with pytest.raises(WellfedError, match="is damaged in line 1"):
+        engine.undo(journal)
+
+
+def test_a_damaged_transaction_does_not_keep_an_overdue_one_from_being_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever made it may be cut off until it is."""
+    monkeypatch.setattr(deadman, "arm", lambda *_: 0)
+    journal = m.make(tmp_path)
+    engine.apply(journal, [m.change("thp", "enabled", "always")])
+    engine.apply(journal, [m.change("sysctl", "vm.stat_interval", "7")], confirm_within_s=0.0)
+    damaged = journal.path(journal.names()[0])
+    damaged.write_bytes(damaged.read_bytes().replace(b"madvise", b"xxxxxxx"))
+    (done,) = engine.revert_overdue(journal)
+    assert (done.target, done.outcome) == ("vm.stat_interval", "reverted")
+    assert (m.values(journal)["stat"], m.values(journal)["thp"]) == ("1", "always")
+    with pytest.raises(WellfedError, match="is damaged in line"):
         engine.undo(journal)
 
 

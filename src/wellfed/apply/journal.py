@@ -178,6 +178,23 @@ class Journal:
         return records, kept, previous
 
 
+class Whole(Journal):
+    """The same without the transactions that can't be read."""
+
+    def names(self) -> list[str]:
+        return [name for name in super().names() if self._is_whole(name)]
+
+    def create(self) -> "Writer":
+        raise AssertionError("numbers of the others would be used again")
+
+    def _is_whole(self, txid: str) -> bool:
+        try:
+            self.read(txid)
+        except WellfedError:
+            return False
+        return True
+
+
 class Writer:
     """Appends sealed records to one transaction; each is on disk when `add` returns."""
 
