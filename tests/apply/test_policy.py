@@ -135,6 +135,7 @@ def test_who_else_sets_it(change: Change, seen: Machine, owner: str | None) -> N
     [
         ("/etc/sysctl.d/99-site.conf", "60", "named"),
         ("/etc/sysctl.conf", "60", "named"),
+        ("/usr/lib/tuned/hpc-compute/tuned.conf", "60", "named"),
         ("/usr/lib/sysctl.d/50-default.conf", "60", "auto"),  # came with the system
         ("/etc/sysctl.d/99-site.conf", "30", "auto"),  # it is not in force
     ],

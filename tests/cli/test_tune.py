@@ -283,6 +283,30 @@ def test_the_log_is_for_audits(run_cli, top: Path) -> None:
     assert result.code == 2 and "damaged" in result.err
 
 
+@pytest.mark.parametrize("form", ["text", "json", "md", "html"])
+def test_the_log_keeps_secrets_in_every_form(form: str, run_cli, top: Path, tmp_path: Path) -> None:
+    (top / "etc").mkdir()
+    text = "[Service]\\nEnvironment=HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz0123\\n"
+    target = "/etc/systemd/system/x.service.d/90-wellfed.conf"
+    (tmp_path / "x.toml").write_text(
+        f'[[change]]\nkind = "dropin"\ntarget = "{target}"\nnew = "{text}"\n' + STAT.format(7)
+    )
+    assert run_cli("tune", "apply", "--changes", "x.toml").code == 0
+    result = run_cli("tune", "log", "--format", form)
+    assert result.code == 0 and "hf_abcd" not in result.out and "stat_interval" in result.out
+    assert "hf_abcd" in run_cli("tune", "log", "--format", form, "--no-redact").out
+
+
+def test_a_journal_without_a_name(run_cli) -> None:
+    result = run_cli("tune", "undo", "--journal", "")
+    assert result.code == 2 and "the name of the journal is empty" in result.err
+
+
+def test_a_user_of_sudo_that_is_none(run_cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUDO_UID", "nobody")
+    assert run_cli("tune", "status", "--journal", str(tmp_path)).code == 0
+
+
 # -- confirming -------------------------------------------------------------------------------------------
 
 

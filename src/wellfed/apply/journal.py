@@ -49,7 +49,8 @@ class Journal:
             status = self.folder.stat()
         except OSError:
             return  # not there yet, or told by whoever opens it
-        owners = {0, os.geteuid(), int(os.environ.get("SUDO_UID", "0") or 0)}
+        sudo = os.environ.get("SUDO_UID", "")
+        owners = {0, os.geteuid(), int(sudo) if sudo.isascii() and sudo.isdigit() else 0}
         if stat.S_ISDIR(status.st_mode) and (status.st_uid not in owners or status.st_mode & 0o022):
             raise WellfedError(
                 f"others may write in {self.folder}, so a journal there could tell undo anything",

@@ -48,7 +48,8 @@ def consent_of(change: Change, kinds: Kinds = KINDS) -> Consent:
 
 def _is_the_sites(change: Change) -> bool:
     """Whether somebody has written down here that the knob is to have the value that it has: a decision, and not for a
-    tool to take back unasked. Files below `/usr/lib` came with the system."""
+    tool to take back unasked. Files below `/usr/lib` came with the system, except the profile that `tuned` follows, which
+    would set it again."""
     found = _SITE_FILE.fullmatch(change.owner or "")
     return (
         change.kind == "sysctl"
@@ -57,7 +58,7 @@ def _is_the_sites(change: Change) -> bool:
     )
 
 
-_SITE_FILE = re.compile(r"/etc/\S+ sets it to (.+?) at each start(, .*)?")
+_SITE_FILE = re.compile(r"(?:/etc/\S+|\S+/tuned\.conf) sets it to (.+?) at each start(, .*)?")
 """As `owner_of` tells it."""
 
 
