@@ -956,6 +956,8 @@ def _journal(folder: PathLike | None) -> "Journal":
     from wellfed.apply.journal import Journal
     from wellfed.apply.root import Root
 
+    if folder is not None and not os.fspath(folder):
+        raise WellfedError("the name of the journal is empty", hint="wellfed tune status --journal DIR")
     journal = Journal(Root(), None if folder is None else Path(folder).absolute())
     journal.guard()
     return journal

@@ -255,7 +255,20 @@ def test_a_service_that_could_not_be_put_back_is_left_alone(
     assert all(" show " in line for line in fake.get()["log"])  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("target", ["dbus", "systemd-journald", "../x", "-x", "a b", "x.mount/y"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        "dbus",
+        "systemd-journald",
+        "systemd-poweroff",
+        "systemd-soft-reboot",
+        "kexec",
+        "../x",
+        "-x",
+        "a b",
+        "x.mount/y",
+    ],
+)
 def test_services_that_are_never_touched(target: str) -> None:
     with pytest.raises(WellfedError):
         KINDS["service"].expand(m.Root("/"), target)

@@ -130,6 +130,26 @@ def test_who_else_sets_it(change: Change, seen: Machine, owner: str | None) -> N
     assert owner_of(change, seen) == owner
 
 
+@pytest.mark.parametrize(
+    "file,value,consent",
+    [
+        ("/etc/sysctl.d/99-site.conf", "60", "named"),
+        ("/etc/sysctl.conf", "60", "named"),
+        ("/usr/lib/tuned/hpc-compute/tuned.conf", "60", "named"),
+        ("/usr/lib/sysctl.d/50-default.conf", "60", "auto"),  # came with the system
+        ("/etc/sysctl.d/99-site.conf", "30", "auto"),  # it is not in force
+    ],
+)
+def test_what_the_site_has_written_down_is_not_taken_back_unasked(
+    file: str, value: str, consent: str
+) -> None:
+    seen = machine(sysctl_files={"vm.swappiness": f"{value} @ {file}"}, active_services=("tuned",))
+    change = cure("sysctl", "vm.swappiness", "10", old="60")
+    change = replace(change, owner=owner_of(change, seen))
+    assert consent_of(change) == consent
+    assert consent_of(replace(change, evidence=policy.USER)) == "auto"
+
+
 def test_a_container_is_told_whose_settings_these_are() -> None:
     inside = Machine(container=Container(kind="docker"))
     (note,) = notes_of(inside, (cure(),))

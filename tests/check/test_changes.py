@@ -1,12 +1,15 @@
 """The `change` rows of checks, and what is made of them."""
 
 import re
+from typing import Any
 
 import pytest
+from cure_cases import faulty, layers, over
 from host_cases import CASES, ceilings, machine
 from table_types import NUMBER, TEXT, TRUTH, check
 
 from wellfed.apply.kinds import KINDS as APPLIED
+from wellfed.apply.policy import consent_of
 from wellfed.check import INTENTS, host_codes, judge_machine, manual
 from wellfed.check.changes import INSTRUCTION, KINDS, changes_of, exact
 from wellfed.check.table import tables, terms
@@ -81,8 +84,61 @@ def test_only_the_items_that_are_bad_are_changed() -> None:
         {"name": name, "read_ahead_kb": size} for name, size in (("sda", 16), ("nvme0n1", 256), ("sdb", 32))
     ]
     assert changes("STO03", {"disks": disks}) == [
-        ("block", "sda/queue/read_ahead_kb", "512"),
-        ("block", "sdb/queue/read_ahead_kb", "512"),
+        ("block", "sda/queue/read_ahead_kb", "128"),
+        ("block", "sdb/queue/read_ahead_kb", "128"),
+    ]
+
+
+UNASKED = [
+    "CPU01", "CPU02", "CPU03", "CPU08", "CPU19", "GPU02", "IRQ04", "IRQ07",
+    "KRN05", "KRN06", "KRN10", "KRN11", "MEM01", "MEM02", "MEM03", "MEM07", "MEM11", "MEM12", "MEM20", "MEM21",
+    "NET02", "NET06", "NET07", "NET08", "NET18", "NUMA05", "NUMA06", "PCIE09", "STO01", "STO03", "STO04", "STO09", "STO13",
+]  # fmt: skip
+"""Checks of which something is set without anybody being asked. One is added here when it can't end or slow a job that
+runs, takes back nothing that only a person can have set for a reason, and comes off wholly."""
+
+
+def test_what_is_set_unasked_is_agreed() -> None:
+    found = set()
+    for code in host_codes():
+        for one in faulty(code) if manual(code).change else ():
+            for intent in manual(code).intents or INTENTS:
+                verdicts = [v for v in judge_machine(one, intent=intent) if v.code == code]
+                made = changes_of(one, verdicts, intent, {code: manual(code)})
+                found |= {c.code for c in made if consent_of(c) == "auto"}
+    assert sorted(found) == UNASKED
+
+
+ARM = {"cpu": {"arch": "aarch64"}, "kernel": {"aspm_policy": "default"}}
+
+
+@pytest.mark.parametrize(
+    "code,more,risks",
+    [
+        ("NUMA05", {"kernel": {"sysctls": {"kernel.numa_balancing": "1"}}}, ["safe"]),
+        ("NUMA05", {"kernel": {"sysctls": {"kernel.numa_balancing": "2"}}}, ["unsafe"]),
+        ("STO01", {"disks": [{"scheduler": "mq-deadline"}]}, ["safe"]),
+        ("STO01", {"disks": [{"scheduler": "bfq"}]}, ["unsafe"]),
+        ("MEM20", {"gpus": [{"c2c": True}]}, ["safe"]),
+        ("MEM20", {"gpus": [{"c2c": False}]}, ["unsafe"]),
+    ],
+)
+def test_what_only_some_machines_can_do_without(code: str, more: dict[str, Any], risks: list[str]) -> None:
+    one = machine(over(layers(code)[0], more))
+    intent = (manual(code).intents or INTENTS)[0]
+    verdicts = [v for v in judge_machine(one, intent=intent) if v.code == code]
+    assert [c.risk for c in changes_of(one, verdicts, intent, {code: manual(code)})] == risks
+
+
+def test_a_switch_of_all_links_is_not_offered_where_it_reaches_a_gpu_that_hangs() -> None:
+    layer = over(layers("PCIE02")[0], ARM)
+    card = layer["pci"][0]
+    adapter = {**card, "class_code": "0x020000", "vendor": "0x15b3", "width_max": 16, "speed_max_gts": 32.0}
+    one = machine({**layer, "pci": [adapter, {**card, "class_code": "0x030200", "vendor": "0x10de"}]})
+    verdicts = [v for v in judge_machine(one, intent="training") if v.code == "PCIE02"]
+    assert [v.verdict for v in verdicts] == ["finding"]
+    assert [c.kind for c in changes_of(one, verdicts, "training", {"PCIE02": manual("PCIE02")})] == [
+        INSTRUCTION
     ]
 
 

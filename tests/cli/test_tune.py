@@ -84,7 +84,7 @@ def test_the_plan_of_what_the_checks_find(run_cli, sick: Path) -> None:
     assert sorted(rows(found, "code", "target", "old", "new", "state", "chosen", "flag")) == [
         ("MEM01", "enabled", "madvise", "madvise", "already", True, None),
         ("MEM07", "vm.swappiness", "60", "10", "change", True, None),
-        ("MEM10", "vm.overcommit_memory", "2", "0", "change", False, "--yes"),
+        ("MEM10", "vm.overcommit_memory", "2", "0", "change", False, "--allow MEM10"),
     ]
     assert [one["code"] for one in found["instructions"]] == ["ENV06"]
     assert m.text(Journal(Root(sick)), f"{m.SYSCTL}/swappiness") == "60"
@@ -109,7 +109,7 @@ def test_the_plan_as_text_has_lines_to_paste(run_cli, sick: Path) -> None:
         "  MEM07 sysctl vm.swappiness: 60 -> 10",
         "    write sudo sysctl -w vm.swappiness=10",
         "    undo  sudo sysctl -w vm.swappiness=60",
-        "    flag  wellfed tune apply --yes",
+        "    flag  wellfed tune apply --allow MEM10",
     ):
         assert line in result.out.splitlines()
     assert " ".join(result.out.split()).startswith(
@@ -191,8 +191,11 @@ def test_there_and_back(run_cli, top: Path) -> None:
 def test_what_is_made_without_more_options_and_with(run_cli, sick: Path) -> None:
     done = told(run_cli("tune", "apply", "--format", "json"))
     assert sorted(rows(done, "code", "outcome")) == [("MEM01", "already"), ("MEM07", "applied")]
-    assert rows(done, "code", "flag", of="not_applied") == [("MEM10", "--yes")]
-    done = told(run_cli("tune", "apply", "--yes", "--format", "json"))
+    assert rows(done, "code", "flag", of="not_applied") == [("MEM10", "--allow MEM10")]
+    assert rows(told(run_cli("tune", "apply", "--yes", "--format", "json")), "code", of="not_applied") == [
+        ("MEM10",)
+    ]
+    done = told(run_cli("tune", "apply", "--allow", "MEM10", "--format", "json"))
     assert ("MEM10", "applied") in rows(done, "code", "outcome") and done["not_applied"] == []
     journal = Journal(Root(sick))
     assert m.text(journal, f"{m.SYSCTL}/overcommit_memory") == "0"
@@ -206,7 +209,11 @@ def test_as_text(run_cli, sick: Path) -> None:
     assert (
         "1 setting changed, 1 so already" in out and "changed    MEM07 sysctl vm.swappiness: 60 -> 10" in out
     )
-    assert "`" not in out and "wellfed tune apply --yes" in out and "--journal 'j j'" in " ".join(out.split())
+    assert (
+        "`" not in out
+        and "wellfed tune apply --allow MEM10" in out
+        and "--journal 'j j'" in " ".join(out.split())
+    )
     assert "1 setting held, no drift" in run_cli("tune", "status", "--journal", "j j").out
     assert "put back   MEM07 sysctl vm.swappiness: 60" in run_cli("tune", "undo", "--journal", "j j").out
     log = run_cli("tune", "log", "--journal", "j j").out
@@ -274,6 +281,30 @@ def test_the_log_is_for_audits(run_cli, top: Path) -> None:
     assert result.code == 1 and "damaged in line 2" in " ".join(result.out.split())
     result = run_cli("tune", "undo")
     assert result.code == 2 and "damaged" in result.err
+
+
+@pytest.mark.parametrize("form", ["text", "json", "md", "html"])
+def test_the_log_keeps_secrets_in_every_form(form: str, run_cli, top: Path, tmp_path: Path) -> None:
+    (top / "etc").mkdir()
+    text = "[Service]\\nEnvironment=HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz0123\\n"
+    target = "/etc/systemd/system/x.service.d/90-wellfed.conf"
+    (tmp_path / "x.toml").write_text(
+        f'[[change]]\nkind = "dropin"\ntarget = "{target}"\nnew = "{text}"\n' + STAT.format(7)
+    )
+    assert run_cli("tune", "apply", "--changes", "x.toml").code == 0
+    result = run_cli("tune", "log", "--format", form)
+    assert result.code == 0 and "hf_abcd" not in result.out and "stat_interval" in result.out
+    assert "hf_abcd" in run_cli("tune", "log", "--format", form, "--no-redact").out
+
+
+def test_a_journal_without_a_name(run_cli) -> None:
+    result = run_cli("tune", "undo", "--journal", "")
+    assert result.code == 2 and "the name of the journal is empty" in result.err
+
+
+def test_a_user_of_sudo_that_is_none(run_cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUDO_UID", "nobody")
+    assert run_cli("tune", "status", "--journal", str(tmp_path)).code == 0
 
 
 # -- confirming -------------------------------------------------------------------------------------------

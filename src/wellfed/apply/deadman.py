@@ -68,13 +68,11 @@ def wait_and_revert(seconds: float, journal: Journal) -> None:
     while True:
         try:
             engine.revert_overdue(journal)
+            if not engine.waiting(journal):
+                return
         except WellfedError:
             if time.monotonic() > last:
                 raise
-        else:
-            left_s = engine.waiting(journal)
-            if not left_s:
-                return
         time.sleep(0.2)
 
 

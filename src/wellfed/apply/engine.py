@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 
 from wellfed.apply import deadman, failpoint
-from wellfed.apply.journal import FULL, Journal, Writer, boot_seconds, is_open, ops_of, seconds_left
+from wellfed.apply.journal import FULL, Journal, Whole, Writer, boot_seconds, is_open, ops_of, seconds_left
 from wellfed.apply.kinds import KINDS
 from wellfed.apply.knobs import Kind, Refused
 from wellfed.model import Change, WellfedError
@@ -115,7 +115,9 @@ def confirm(journal: Journal, txid: str | None = None, kinds: Kinds = KINDS) -> 
 
 
 def revert_overdue(journal: Journal, kinds: Kinds = KINDS) -> list[Done]:
-    """Undo what nobody confirmed in time. To be called before anything else is looked at or changed."""
+    """Undo what nobody confirmed in time. To be called before anything else is looked at or changed. A damaged transaction
+    does not keep the others from being undone: somebody may be cut off until they are."""
+    journal = Whole(journal.root, journal.folder)
     if all(seconds > 0 for seconds in waiting(journal).values()):
         return []
     with journal.locked():

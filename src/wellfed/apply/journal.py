@@ -49,7 +49,8 @@ class Journal:
             status = self.folder.stat()
         except OSError:
             return  # not there yet, or told by whoever opens it
-        owners = {0, os.geteuid(), int(os.environ.get("SUDO_UID", "0") or 0)}
+        sudo = os.environ.get("SUDO_UID", "")
+        owners = {0, os.geteuid(), int(sudo) if sudo.isascii() and sudo.isdigit() else 0}
         if stat.S_ISDIR(status.st_mode) and (status.st_uid not in owners or status.st_mode & 0o022):
             raise WellfedError(
                 f"others may write in {self.folder}, so a journal there could tell undo anything",
@@ -151,7 +152,7 @@ class Journal:
     def _whole(self, txid: str) -> tuple[list[Record], int, str]:
         """Records, the bytes that hold them, and the digest that the next line carries."""
         try:
-            data = self.path(txid).read_bytes()
+            data = _content(self.path(txid))
         except FileNotFoundError as error:
             raise WellfedError(
                 f"no transaction `{txid}` in {self.folder}", hint="wellfed tune log"
@@ -163,10 +164,11 @@ class Journal:
         lines = data.splitlines(keepends=True)
         for index, line in enumerate(lines):
             record = _opened(line, previous, len(records))
-            if record is None:
-                if any(_opened(later, None, None) for later in lines[index + 1 :]):
+            if record is None or record.txid != txid:
+                # Only a line whose writing was cut off is dropped: one that is sealed has been whole, and belongs elsewhere.
+                if any(map(_is_sealed, lines[index:])):
                     raise WellfedError(
-                        f"{self.path(txid)} is damaged in line {index + 1}, in the middle; {_known(records)}",
+                        f"{self.path(txid)} is damaged in line {index + 1}; {_known(records)}",
                         hint=f"look with `cat {self.path(txid)}`, put the old values back by hand, move the file away",
                         exit_code=2,
                     )
@@ -175,6 +177,23 @@ class Journal:
             previous = hashlib.sha256(line).hexdigest()
             kept += len(line)
         return records, kept, previous
+
+
+class Whole(Journal):
+    """The same without the transactions that can't be read."""
+
+    def names(self) -> list[str]:
+        return [name for name in super().names() if self._is_whole(name)]
+
+    def create(self) -> "Writer":
+        raise AssertionError("numbers of the others would be used again")
+
+    def _is_whole(self, txid: str) -> bool:
+        try:
+            self.read(txid)
+        except WellfedError:
+            return False
+        return True
 
 
 class Writer:
@@ -305,20 +324,35 @@ def _sealed(record: Record) -> bytes:
     return body + _SEAL + hashlib.sha256(body).hexdigest().encode() + b'"}\n'
 
 
-def _opened(line: bytes, previous: str | None, seq: int | None) -> Record | None:
-    """The record of a line when its seal is whole and it follows `previous`; None for both means any."""
+def _is_sealed(line: bytes) -> bool:
     if not line.endswith(b'"}\n') or len(line) <= _SEALED + 1:
-        return None
+        return False
     body, seal = line[: -_SEALED - 1], line[-_SEALED - 1 : -1]
-    if seal != _SEAL + hashlib.sha256(body).hexdigest().encode() + b'"}':
+    return seal == _SEAL + hashlib.sha256(body).hexdigest().encode() + b'"}'
+
+
+def _opened(line: bytes, previous: str, seq: int) -> Record | None:
+    """The record of a line when its seal is whole, it follows `previous` and says all that its type has to."""
+    if not _is_sealed(line):
         return None
     try:
-        record = msgspec.json.decode(body + b"}", type=Record)
+        record = msgspec.json.decode(line[: -_SEALED - 1] + b"}", type=Record)
     except (msgspec.DecodeError, msgspec.ValidationError):
         return None
-    if previous is not None and (record.sha256_of_previous, record.seq) != (previous, seq):
+    if (record.sha256_of_previous, record.seq) != (previous, seq):
+        return None
+    if record.type == "intent" and None in (record.op, record.kind, record.target, record.new):
         return None
     return record
+
+
+def _content(path: Path) -> bytes:
+    """Raises OSError; also for what is no file, such as a pipe, which would be waited for."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with open(fd, "rb") as file:  # noqa: PTH123
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, f"{path.name} is no regular file")
+        return file.read()
 
 
 def _known(records: list[Record]) -> str:

@@ -108,6 +108,11 @@ ONE_WAY = {
     "/proc/sys/kernel/kexec_load_disabled": "it can't be switched back",
     "/proc/sys/kernel/unprivileged_bpf_disabled": "it can't be switched back",
     "/proc/sys/kernel/yama/ptrace_scope": "it can't be switched back from 3",
+    "/proc/sys/kernel/tainted": "it can't be switched back",
+    "/proc/sys/kernel/ns_last_pid": "it is an order, not a setting",
+    "/sys/kernel/kexec_crash_size": "it can only be made smaller",
+    "/sys/kernel/uevent_helper": "it names a program that the kernel starts",
+    "/sys/module/firmware_class/parameters/path": "it names files that the kernel loads",
     "/proc/sys/vm/drop_caches": "it is an order, not a setting",
     "/proc/sys/vm/compact_memory": "it is an order, not a setting",
     "/proc/sys/kernel/sysrq": "it guards orders to the kernel",
@@ -115,8 +120,6 @@ ONE_WAY = {
     "/proc/sys/net/ipv4/route/flush": "it is an order, not a setting",
     "/proc/sys/net/ipv6/route/flush": "it is an order, not a setting",
     "/proc/sys/net/ipv4/ip_forward": "the kernel sets other knobs of the network back when it changes",
-    "/sys/power/state": "it is an order, not a setting",
-    "/sys/power/disk": "it is an order, not a setting",
 }
 """Knobs that have no way back, or that are none, and why."""
 
@@ -124,16 +127,30 @@ _ONE_WAY_FORMS = tuple(
     (re.compile(form), why)
     for form, why in (
         (r"/proc/sys/fs/binfmt_misc/.*", "it names a program that the kernel starts"),
+        (r"/proc/sys/kernel/usermodehelper/.*", "it can't be switched back"),
+        (
+            r"/proc/sys/net/ipv[46]/conf/(all|default)/forwarding",
+            "the kernel sets other knobs of the network back when it changes",
+        ),
         (r"/proc/sys/net/ipv6/conf/.*/disable_ipv6", "addresses are lost when it is switched"),
         (
-            r"/sys/(firmware/efi|kernel/(debug|security|tracing)|fs/(selinux|bpf|pstore|smackfs))/.*",
+            r"/sys/(firmware/efi|kernel/(config|debug|livepatch|security|tracing)|fs/(selinux|bpf|pstore|smackfs))/.*",
             "it is no setting",
         ),
         (
-            r"/sys/.*/(remove|rescan|reset|bind|unbind|new_id|remove_id|drivers_probe|driver_override|delete|uevent"
-            r"|compact|flush|crash|release_agent|reset_method|new_device|delete_device|probe|autoprobe)",
+            r"/sys/.*/(remove|scan|rescan\w*|reset\w*|bind|unbind|(un)?export|new_id|remove_id|drivers_probe|driver_override"
+            r"|delete\w*|uevent|compact|flush|crash|release_agent|new_device|probe|autoprobe|hot_(add|remove)|create|destroy"
+            r"|eject|demote|(hard|soft)_offline_page|trigger\w*|wakealarm|sync_action|array_state|disksize|backing_dev"
+            r"|suspended|bonding_masters|inject\w*|clear_\w+)",
             "it is an order, not a setting",
         ),
+        (
+            r"/sys/(power/(state|disk|resume\w*|wake_(un)?lock|pm_test)|devices/system/cpu/(release|microcode/.*)"
+            r"|.*/memory[\d*]+/.*|bus/pci/slots/.*)",
+            "it is an order, not a setting",
+        ),
+        (r"/sys/.*/(config|rom|vpd|resource\d*(_[wu]c)?)", "these are registers of a device"),
+        (r"/sys/.*/[\da-f]{4}:[\da-f]{2}:[\da-f]{2}\.[0-7]/enable", "it counts, and is no setting"),
         (r"/sys/.*/sriov_numvfs", "devices are lost when it is switched"),
     )
 )
@@ -143,6 +160,8 @@ def no_way_back(path: str) -> str | None:
     """Why the knob at `path` is never changed here; None when it may be."""
     if path in ONE_WAY:
         return ONE_WAY[path]
+    if path.startswith("/sys/fs/cgroup/") and not _GROUP_KNOBS.fullmatch(path):
+        return "it is no limit or weight of a control group"
     return next((why for form, why in _ONE_WAY_FORMS if form.fullmatch(path)), None)
 
 
@@ -156,7 +175,9 @@ BESIDE = {
 
 
 _BARRIERS = re.compile(r"/sys/devices/system/cpu/(smt/control|cpu[\d*]+/online)")
-_NETWORK = re.compile(r"/sys/(class/net|devices/.*/net)/[^/]+/[^/]+|/proc/sys/net/ipv[46]/(conf|neigh)/.*")
+_NETWORK = re.compile(
+    r"/sys/(.*/)?net/[^/]+/(?!(queues|statistics)/).+|/proc/sys/net/ipv[46]/((conf|neigh)/.*|(tcp|udp)_mem)"
+)
 
 
 class FileKind(Plain):
@@ -226,11 +247,16 @@ class FileKind(Plain):
 
     def obstacle(self, root: Root, target: str, new: str) -> str | None:
         path = self.path(target)
+        # Most of /sys has several names.
+        if (why := no_way_back(root.knob(path).removeprefix(root.top.rstrip("/")))) is not None:
+            return f"{path} is not changed: {why}"
         try:
             text = root.read(path)
         except OSError as error:
             return f"{path}: {'is not there' if error.errno == errno.ENOENT else error.strerror}"
         if (why := root.writable(path)) is not None:
+            return why
+        if (why := _more_pages_than_fit(root, path, text, new)) is not None:
             return why
         allowed = values.choices(text) or _beside(root, path)
         if allowed and new not in allowed:
@@ -239,6 +265,31 @@ class FileKind(Plain):
 
     def shell(self, target: str, value: str | None) -> str:
         return f"echo {shlex.quote(value or '')} | sudo tee {shlex.quote(self.path(target))}"
+
+
+_HUGE_PAGES = re.compile(
+    r"/proc/sys/vm/nr_hugepages(_mempolicy)?|/sys/.*/hugepages-(?P<kib>\d+)kB/nr_hugepages(_mempolicy)?"
+)
+_MEMINFO = re.compile(r"(MemAvailable|Hugepagesize):\s+(\d+) kB")
+
+
+def _more_pages_than_fit(root: Root, path: str, now: str, new: str) -> str | None:
+    """The kernel makes as many huge pages as it can, and ends programs for them, before it says that there are fewer."""
+    match = _HUGE_PAGES.fullmatch(path)
+    if match is None or not (now.strip().isdigit() and new.isdigit()):
+        return None
+    try:
+        told = dict(_MEMINFO.findall(root.outside("/proc/meminfo").read_text()))
+    except OSError:
+        return None
+    size_kib, free_kib = (
+        int(match["kib"] or told.get("Hugepagesize", 0)),
+        int(told.get("MemAvailable", 1 << 60)),
+    )
+    more_kib = (int(new) - int(now)) * size_kib
+    if more_kib <= free_kib:
+        return None
+    return f"{new} huge pages take {more_kib >> 20} GiB more, and {free_kib >> 20} GiB are available: programs would be ended"
 
 
 TWINS = {

@@ -4,6 +4,7 @@ import os
 import re
 from typing import NamedTuple
 
+from wellfed.apply import values
 from wellfed.apply.engine import Kinds, cuts_network
 from wellfed.apply.kinds import KINDS
 from wellfed.model import Change, Machine
@@ -38,11 +39,27 @@ def consent_of(change: Change, kinds: Kinds = KINDS) -> Consent:
         return "auto"
     if change.risk == "reboot":
         return "instruction"
-    if change.risk == "unsafe" or change.evidence not in KNOWN:
+    if change.risk == "unsafe" or change.evidence not in KNOWN or _is_the_sites(change):
         return "named"
     if change.risk == "restart" or kinds[change.kind].lasts or cuts_network(change, kinds):
         return "yes"
     return "auto"
+
+
+def _is_the_sites(change: Change) -> bool:
+    """Whether somebody has written down here that the knob is to have the value that it has: a decision, and not for a
+    tool to take back unasked. Files below `/usr/lib` came with the system, except the profile that `tuned` follows, which
+    would set it again."""
+    found = _SITE_FILE.fullmatch(change.owner or "")
+    return (
+        change.kind == "sysctl"
+        and found is not None
+        and (change.old is None or values.same("", change.old, found[1]))
+    )
+
+
+_SITE_FILE = re.compile(r"(?:/etc/\S+|\S+/tuned\.conf) sets it to (.+?) at each start(, .*)?")
+"""As `owner_of` tells it."""
 
 
 def missing_flag(change: Change, options: Options, kinds: Kinds = KINDS) -> str | None:

@@ -23,11 +23,16 @@ _UNIT = re.compile(r"[\w@:][\w@:.-]*")
 _TYPES = (".service", ".timer", ".socket", ".path")
 _NETWORK = re.compile(
     r"(sshd?|NetworkManager|systemd-(networkd|resolved)|networking|network|wicked\w*|dhc\w+|connman|iwd|wpa_supplicant|"
-    r"firewalld|nftables|iptables|ufw|openvpn|wg-quick|tailscaled|cloud-init\w*|opensm|openibd)(@.*)?\.\w+"
+    r"firewalld|nftables|iptables|ufw|openvpn|wg-quick|tailscaled|cloud-init\w*|opensm|openibd|dropbear|ifup|netplan[\w-]*|"
+    r"frr|bird6?|keepalived|openvswitch[\w-]*|ovs-vswitchd|ovn-controller|strongswan[\w-]*|ipsec|zerotier-one|cloudflared|"
+    r"teleport|sssd|amazon-ssm-agent|google-guest-agent|waagent|walinuxagent|open-iscsi|iscsid?|multipathd)(@.*)?\.\w+"
 )
 _NEVER = re.compile(
     r"(dbus(-broker)?|systemd-(journald|logind|udevd|tmpfiles-\w+|remount-fs|machined|user-sessions)|init|emergency|rescue|"
-    r"user@.*|getty@.*|serial-getty@.*|polkit)(-\w+)?\.\w+"
+    r"user@.*|getty@.*|serial-getty@.*|polkit)(-\w+)?\.\w+|"
+    # These are orders: to start them is to end all else.
+    r"(systemd|plymouth)-(poweroff|reboot|halt|kexec|exit|soft-reboot|suspend|hibernate|hybrid-sleep|suspend-then-hibernate)"
+    r"\.\w+|kexec(-load)?\.\w+"
 )
 
 

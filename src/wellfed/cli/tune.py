@@ -236,15 +236,21 @@ def log(journal: str | None, output: Output) -> None:
     follows from the one before. In JSON, --no-redact keeps the checksums that chain the records and the names of
     boots. Exit code 1: a transaction is damaged.
     """
+    import msgspec
+
     from wellfed import api
+    from wellfed.model.change import TuneLog
+    from wellfed.model.redact import redact_tree
     from wellfed.report import tune_text
 
     found = api.tune_log(journal)
+    # Drop-ins hold environments, and an audit is there to be passed on, in whichever form.
+    shown = msgspec.convert(redact_tree(msgspec.to_builtins(found)), TuneLog) if output.redact else found
     damaged = any(one.damaged for one in found.transactions)
     emit_shapes(
         output,
         lambda shape: _log_shape(found, journal, shape, output.redact),
-        text=lambda width, color: tune_text.log(found, width=width, color=color, ascii_only=not is_unicode()),
+        text=lambda width, color: tune_text.log(shown, width=width, color=color, ascii_only=not is_unicode()),
     )
     _leave(damaged)
 

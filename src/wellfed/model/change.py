@@ -101,7 +101,8 @@ class Op(Value, frozen=True, kw_only=True):
 
 Consent = Literal["auto", "yes", "named", "instruction"]
 """Who has to agree. auto: live, safe, and its effect is more than a memory. yes: something restarts, or it outlives the
-boot. named: it can cost work, isolation or the connection, or nobody has seen that it helps. instruction: by hand."""
+boot. named: it can cost work, isolation or the connection, nobody has seen that it helps, or a file of this site's own
+says that it is to be as it is. instruction: by hand."""
 
 PlanState = Literal["change", "already", "missing", "read-only", "refused", "unseen"]
 """missing: there is no such knob here. refused: the kernel or the device takes no such value. unseen: the machine is a
