@@ -49,6 +49,9 @@ OPEN_COLLECTIONS = frozenset(
 """Collections of the Machine that are empty both when nothing is there and when nobody could look. They
 count as seen when they hold something or have a fact of their own with status `ok`."""
 
+MAX_SHOWN = 200
+"""Characters of one value in a sentence: the file of a stranger may hold a million."""
+
 _NUMBERS = (int, float)
 
 
@@ -147,7 +150,8 @@ def show(value: Any) -> str:
     if isinstance(value, tuple | list):
         head = ", ".join(show(item) for item in value[:12])
         return head + (f" and {len(value) - 12} more" if len(value) > 12 else "") if value else "none"
-    return str(value)
+    text = str(value)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 
 # -- what is admitted -------------------------------------------------------------------------------------

@@ -151,6 +151,8 @@ def emit(
     is for the person at the machine and keeps its names; all else is redacted, unless told otherwise."""
     from wellfed.model.redact import redact_case
 
+    if case.machine is not None and "damaged" in (lost := case.machine.gaps.get("recording", "")):
+        note(f"warning: {lost}; what is counted may be too low")  # JSON of a check has no machine to say it
     public = redact_case(case) if output.redact else case
     failed: list[str] = []
     for path, shape in _targets(output):

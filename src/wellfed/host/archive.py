@@ -36,6 +36,7 @@ MAX_DEPTH = 64
 
 MAX_READS_BEYOND = 64
 
+_HEADER = tarfile.HeaderError
 _DAMAGE = (EOFError, OSError, zlib.error, lzma.LZMAError, tarfile.TarError)
 _HINT = "wellfed inspect --record box.tar"
 
@@ -247,11 +248,12 @@ def _tar(file: IO[bytes], head: bytes, size: int, name: str) -> MemoryTree:
         with tarfile.open(fileobj=stream, mode="r|", errorlevel=1, tarinfo=_Member) as tar:
             for path, node in _members(tar, nodes, skipped, name):
                 nodes[path] = node  # noqa: PERF403 - hard links look up what came before
+            damage = _cut_short(tar)
     except _DAMAGE as error:
         damage = str(error) or type(error).__name__
     notes = []
     if damage:
-        notes.append(f"the archive is damaged after {len(nodes)} members ({damage}); the rest is lost")
+        notes.append(f"the archive is damaged after {len(nodes):,} members ({damage}); the rest is lost")
     if skipped:
         parts = ", ".join(f"{count} {what}" for what, count in sorted(skipped.items()))
         notes.append(f"{sum(skipped.values())} members skipped: {parts}")
@@ -261,9 +263,28 @@ def _tar(file: IO[bytes], head: bytes, size: int, name: str) -> MemoryTree:
     return MemoryTree(nodes, tuple(notes))
 
 
+def _cut_short(tar: tarfile.TarFile) -> str | None:
+    """Why the archive is not whole. `tarfile` takes a header that is cut, garbled or missing for the end, and says
+    nothing: what a copy that broke off still holds would pass for the whole machine."""
+    end = type(getattr(tar, "ended_by", tarfile.TarError())).__name__
+    if end not in ("EmptyHeaderError", "TruncatedHeaderError", "InvalidHeaderError"):
+        return None
+    if end == "InvalidHeaderError":
+        return "then comes what is no member"
+    return "it ends without the mark of its end"
+
+
 class _Member(tarfile.TarInfo):
-    """A member whose extended headers are capped in length and number: `tarfile` reads each whole, and calls itself
+    """Remembers how the archive ended. A member whose extended headers are capped in length and number: `tarfile` reads each whole, and calls itself
     for the next. `_proc_member` is the place that the standard library keeps for subclasses."""
+
+    @classmethod
+    def fromtarfile(cls, tarfile: tarfile.TarFile) -> "_Member":  # the name is the base class's
+        try:
+            return super().fromtarfile(tarfile)
+        except _HEADER as error:
+            tarfile.ended_by = error  # type: ignore[attr-defined]
+            raise
 
     def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
         if self.type not in _EXTENDED:

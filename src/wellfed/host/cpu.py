@@ -101,10 +101,10 @@ def _topology(host: Host, info: CpuInfo) -> list[Fact]:
     ]
     for key, field in {"cores": "core", "packages": "package", "l3_groups": "l3"}.items():
         seen = [row[field] for row in running if field in row]
-        facts.append(_count(f"cpu.{key}", seen, len(set(seen))))
+        facts.append(_count(f"cpu.{key}", seen, len(set(seen)), len(running)))
         if key == "cores":
             most = max((seen.count(core) for core in set(seen)), default=0)
-            facts.append(_count("cpu.threads_per_core", seen, most))
+            facts.append(_count("cpu.threads_per_core", seen, most, len(running)))
     if l3_bytes:
         facts.append(known("cpu.l3_bytes", l3_bytes, f"{CPU}/cpu*/cache"))
     else:
@@ -112,9 +112,15 @@ def _topology(host: Host, info: CpuInfo) -> list[Fact]:
     return facts
 
 
-def _count(key: str, seen: list[int], count: int) -> Fact:
+def _count(key: str, seen: list[int], count: int, running: int) -> Fact:
+    """Of a recording that was cut short, or a snapshot that kept some CPUs, no number of cores is told: it would be
+    too low."""
     source = f"{CPU}/cpu*/cache" if key == "cpu.l3_groups" else f"{CPU}/cpu*/topology"
-    return known(key, count, source) if seen else gap(key, source, detail="the kernel does not show it")
+    if not seen:
+        return gap(key, source, detail="the kernel does not show it")
+    if len(seen) < running:
+        return gap(key, source, detail=f"only {len(seen)} of {running} CPUs show it")
+    return known(key, count, source)
 
 
 def _offline(host: Host, online: tuple[int, ...], present: tuple[int, ...], source: str) -> Fact:

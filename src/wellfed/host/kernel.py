@@ -6,6 +6,7 @@ from typing import Any
 
 from wellfed.host.cpuinfo import parse_cpuinfo
 from wellfed.host.door import Host
+from wellfed.host.kernel_log import xid_lines
 from wellfed.host.parse import bracketed, decimal, fact, first_ok, gap, json_field, kernel_arguments, known
 from wellfed.host.virtual import hypervisor
 from wellfed.model.base import replace
@@ -35,9 +36,6 @@ vm.swappiness vm.vfs_cache_pressure vm.watermark_scale_factor vm.zone_reclaim_mo
 SYSCTLS = tuple(_WATCHED.split())
 """The keys that facts/host_checks.csv judges. Some left the kernel long ago (`kernel.sched_*_ns` in 5.13):
 that they are missing is itself worth knowing, tuning guides still set them."""
-
-_XID = re.compile(r"NVRM: Xid|SXid")
-XIDS_KEPT = 50
 
 
 def read_kernel(host: Host) -> list[Fact]:
@@ -175,11 +173,11 @@ def _active(text: str) -> tuple[str, ...]:
 
 
 def _xids(host: Host) -> Fact:
-    """The last GPU and NVSwitch errors in the kernel log, oldest first. `dmesg` needs root on most systems;
+    """The GPU and NVSwitch errors in the kernel log, oldest first. `dmesg` needs root on most systems;
     members of `adm` or `systemd-journal` can read the journal."""
 
     def lines(text: str) -> tuple[str, ...]:
-        return tuple(line.strip() for line in text.splitlines() if _XID.search(line))[-XIDS_KEPT:]
+        return xid_lines(text.splitlines())
 
     return first_ok(
         fact("kernel.xids", host.run(name), lines, line="Xid") for name in ("dmesg", "journal-kernel")

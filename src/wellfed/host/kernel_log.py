@@ -1,6 +1,7 @@
 """What the kernel's log tells, counted by kind. A log that could not be read is a gap, never a zero."""
 
 import re
+from collections.abc import Iterable
 
 from wellfed.host.door import Host, Reading
 from wellfed.host.parse import gap, known
@@ -26,6 +27,27 @@ BOOT_KINDS: dict[str, str] = {
 _BEGINNING = re.compile(
     r"tsc: (?:Detected|Fast TSC)|clocksource: (?:refined-)?jiffies: mask|Memory Encryption|x2apic"
 )
+
+XIDS_KEPT = 50
+_XID = re.compile(r"NVRM: Xid|SXid")
+_WHICH = re.compile(r"(S?Xid)\s*(\([^)]{0,60}\))?\s*:\s*(\d{1,9})(?:, (?:Non-f|F)atal)?")
+
+
+def xid_lines(lines: Iterable[str]) -> tuple[str, ...]:
+    """Errors of GPUs and NVSwitches, oldest first, 50 at most: the last line of each number comes before a second one of any,
+    and then of each device. The error that takes a GPU away is logged once; those of the programs that lost it follow by the
+    hundred."""
+    found = [line.strip() for line in lines if "Xid" in line and _XID.search(line)]
+    if len(found) <= XIDS_KEPT:
+        return tuple(found)
+    kinds = [
+        (match[1], match[3], match[2], match[0]) if (match := _WHICH.search(line)) else () for line in found
+    ]
+    last_of_number = {kind[:2]: at for at, kind in enumerate(kinds)}
+    last_of_device = {kind[2:]: at for at, kind in enumerate(kinds)}
+    newest_first = (sorted(ats.values(), reverse=True) for ats in (last_of_number, last_of_device))
+    wanted = [at for ats in (*newest_first, range(len(found) - 1, -1, -1)) for at in ats]
+    return tuple(found[at] for at in sorted(list(dict.fromkeys(wanted))[:XIDS_KEPT]))
 
 
 def read_kernel_log(host: Host) -> list[Fact]:

@@ -184,7 +184,8 @@ def _gaps(host: Host, nics: list[dict[str, Any]]) -> list[Fact]:
         base, key = f"{FOLDER}/{nic['name']}", f"nics[{index}]"
         if nic["speed_mbps"] is None:
             said = host.read(f"{base}/speed", 64)
-            detail = said.detail if said.text is None else f"the driver says {said.text.strip()[:20]}"
+            text = (said.text or "").strip()[:20]
+            detail = said.detail if said.text is None else f"the driver says {text or 'nothing'}"
             gaps.append(gap(f"{key}.speed_mbps", f"{base}/speed", "unsupported", detail))
         if nic["busy_mbps"] is None:
             gaps.append(busy.rate_gap(host, f"{key}.busy_mbps"))

@@ -46,7 +46,11 @@ def _answer(answers: dict[str, Any], query: str, read: Callable[[Any], Any]) -> 
         return Seen(raw=str(answer)[:200], status="error", detail=f"NVML {query} has an unknown shape")
     if value is None:
         return Seen(raw=str(answer)[:200], status="unsupported", detail=f"NVML {query} does not say")
-    return Seen(value, str(answer)[:RAW_CHARS])
+    return Seen(value, f"{answer}{_UNITS.get(query.rpartition('_')[2], '')}"[:RAW_CHARS])
+
+
+_UNITS = {"mw": " mW", "us": " us"}
+"""What NVML counts in, where the field counts in another unit: evidence shows the answer as it came."""
 
 
 def _word(answer: Any) -> str | None:

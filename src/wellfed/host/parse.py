@@ -20,7 +20,7 @@ def fact(
     key: str, reading: Reading, parse: Callable[[str], Any] = str.strip, *, line: str | None = None
 ) -> Fact:
     """The fact that `parse` makes of a reading. What `parse` raises for a text it cannot read becomes
-    status `error`; None from it becomes `unsupported` (the source is there but does not say). Of a long text
+    status `error`; None and an empty word from it become `unsupported` (the source is there but does not say). Of a long text
     `line` picks the lines that are kept as evidence: those that hold this word."""
     if reading.status != "ok" or reading.text is None:
         return gap(key, reading.source, reading.status, reading.detail)
@@ -33,8 +33,9 @@ def fact(
     except (ValueError, LookupError, TypeError, ArithmeticError) as error:
         detail = f"cannot read {reading.text[:40]!r}: {error}"
         return Fact(key=key, source=reading.source, raw=raw, status="error", detail=detail)
-    if value is None:
-        return Fact(key=key, source=reading.source, raw=raw, status="unsupported", detail="it does not say")
+    if value is None or value == "":
+        detail = "it does not say" if raw.strip() else "it is empty"
+        return Fact(key=key, source=reading.source, raw=raw, status="unsupported", detail=detail)
     return Fact(key=key, value=value, source=reading.source, raw=raw, detail=reading.detail)
 
 

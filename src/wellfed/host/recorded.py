@@ -196,7 +196,8 @@ def _below(tree: MemoryTree | FolderTree, prefix: str) -> MemoryTree | FolderTre
 def _rooted(tree: MemoryTree | FolderTree, roots: list[str], spec: str) -> MemoryTree | FolderTree:
     if not roots:
         raise WellfedError(
-            f"`{spec}` holds no `sys` or `proc` folder, so it is no recorded host",
+            f"`{spec}` holds no `sys` or `proc` folder, so it is no recorded host"
+            + "".join(f"; {note}" for note in tree.notes),
             hint="wellfed inspect --record box.tar, then --host box.tar",
         )
     if len(roots) > 1:

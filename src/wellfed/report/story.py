@@ -371,6 +371,8 @@ def machine_phrase(machine: Machine) -> str:
         bits.append(words.size(machine.memory.total_bytes))
     if machine.kernel.release:
         bits.append(f"Linux {words.clean(machine.kernel.release)}")
+    if "damaged" in (lost := machine.gaps.get("recording", "")):
+        bits.append(f"counts may be too low: {words.clean(lost)}")
     return ", ".join(bits)
 
 

@@ -12,6 +12,9 @@ from wellfed.model.verdict import SEVERITY_ORDER
 
 _XID = re.compile(r"\bXid\s*(?:\([^)]*\))?\s*:\s*(\d+)")
 
+_LINES_KEPT = 50
+"""Of a longer log the readers keep as many lines: each number is among them, not how often."""
+
 GBPS_PER_LANE = {4: 22 / 16, 5: 48 / 16}
 """PCIe generation -> GB/s of a large pinned copy that each lane must bring. 48 GB/s on Gen5 x16 is the limit
 of azurehpc's conf for H100 machines, 22 on Gen4 x16 the lower end of facts/host_checks.csv."""
@@ -49,7 +52,8 @@ def judge_xids(machine: Machine, ceilings: tuple[Ceiling, ...], intent: str) -> 
         said = f"{len(lines)} lines, none of a faulty GPU" if lines else "no GPU error was logged since boot"
         return [Outcome(state="pass", message=said, paths=("kernel.xids",))]
     worst = max((table[number]["severity"] for number in found), key=SEVERITY_ORDER.__getitem__)
-    parts = (f"Xid {number} {table[number]['what']} ({count}x)" for number, count in found.items())
+    least = "at least " if len(lines) >= _LINES_KEPT else ""
+    parts = (f"Xid {number} {table[number]['what']} ({least}{count}x)" for number, count in found.items())
     message = "; ".join(parts)
     return [Outcome(state="finding", severity=worst, message=message, paths=("kernel.xids",))]
 

@@ -7,11 +7,10 @@ are therefore not counted as zero."""
 import re
 
 from wellfed.host.door import KERNEL_LOG
-from wellfed.host.kernel_log import BOOT_KINDS, KINDS
+from wellfed.host.kernel_log import BOOT_KINDS, KINDS, xid_lines
 from wellfed.host.parse import known
 from wellfed.model.fact import Fact
 
-_XIDS_KEPT = 50
 _LINES_READ = 100_000
 """The last ones. A machine that logs as much has one trouble, over and over."""
 _LINE_CHARS = 2000
@@ -26,21 +25,21 @@ _KERNEL_LINE = re.compile(
 )
 _HOST = re.compile(r"^((?:\w{3} +\d{1,2} [\d:]{8}|\d{4}-\d\d-\d\dT[\d:.,+Z-]{8,24}) )\S{1,255} (?=kernel: )")
 _NAME = re.compile(r", name=[^,]*")
-_XID = re.compile(r"NVRM: Xid|SXid")
 _OF_OTHERS = ("link-flap",)
 
 
 def read_log(text: str, name: str) -> list[Fact]:
     """`kernel.xids` of a log of the kernel, `kernel.events[kind]` of the kinds that it holds; `[]` for what is no log. Host
     names and names of programs are not kept."""
-    lines = [line[:_LINE_CHARS] for line in text.splitlines()[-_LINES_READ:]]
+    whole = text.splitlines()
+    lines = [line[:_LINE_CHARS] for line in whole[-_LINES_READ:]]
     watched = re.compile(KERNEL_LOG)
     told = [line for line in lines if watched.search(line)]
-    xids = [line for line in told if _XID.search(line)]
+    xids = xid_lines(line[:_LINE_CHARS] for line in whole)
     facts = []
     of_kernel = bool(xids) or any(map(_KERNEL_LINE.match, lines))
     if of_kernel:
-        kept = [_unnamed(line)[:400] for line in xids[-_XIDS_KEPT:]]
+        kept = [_unnamed(line)[:400] for line in xids]
         facts.append(known("kernel.xids", kept, name, "\n".join(kept)))
     for kind, pattern in (*KINDS.items(), *BOOT_KINDS.items()):
         count = sum(map(bool, map(re.compile(pattern).search, told)))
