@@ -318,7 +318,8 @@ def status(
             text = "nobody confirmed it in time: the next `tune` that may write undoes it first"
             out += layout.flow(layout.prose(text, "warning"), width, first=[("  ", "")], rest=4)
         out += _done(held.changes, width)
-    out += [[], *layout.flow(layout.prose(f"Undo: `wellfed tune undo{where}`"), width)]
+    force = "; what drifted it leaves alone without `--force`" if found.drift else ""
+    out += [[], *layout.flow(layout.prose(f"Undo: `wellfed tune undo{where}`{force}"), width)]
     return layout.paint(out, width=width, color=color, ascii_only=ascii_only)
 
 
