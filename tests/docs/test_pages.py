@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -33,6 +34,35 @@ def test_the_reference_is_what_the_program_says() -> None:
 @pytest.mark.parametrize("verb", VERBS)
 def test_each_verb_has_a_page(verb: str) -> None:
     assert f"## wellfed {verb}\n" in (ROOT / "docs/reference/cli.md").read_text(encoding="utf-8")
+
+
+def _commands(group: click.Group, context: click.Context) -> Iterator[tuple[click.Context, click.Command]]:
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        inner = click.Context(command, info_name=name, parent=context)
+        yield inner, command
+        if isinstance(command, click.Group):
+            yield from _commands(command, inner)
+
+
+def test_help_is_whole_and_names_what_an_option_takes() -> None:
+    wrong = []
+    for context, command in _commands(cli, click.Context(cli, info_name="wellfed")):
+        path = context.command_path
+        if (
+            isinstance(command, click.Group)
+            and "...\n" in command.get_help(context).partition("Commands:")[2]
+        ):
+            wrong.append(f"{path}: the line of a sub-verb is cut")
+        if not command.epilog:
+            wrong.append(f"{path}: no example")
+        for option in command.params:
+            if isinstance(option, click.Option):
+                told = option.make_metavar(context)
+                if not option.help or "RANGE" in told or told in ("TEXT", "PATH"):
+                    wrong.append(f"{path} {option.opts[0]}: {told}")
+    assert wrong == []
 
 
 def test_each_check_has_a_page() -> None:
