@@ -156,8 +156,12 @@ def test_the_plan_of_a_recorded_machine_asks_no_knob(run_cli, tmp_path: Path) ->
     box = tmp_path / "box" / "proc" / "sys" / "vm"
     box.mkdir(parents=True)
     (box / "swappiness").write_text("60\n")
-    found = told(run_cli("tune", "plan", "--host", tmp_path / "box", "--format", "json"))
-    assert all(state == "unseen" for (state,) in rows(found, "state"))
+    (tmp_path / "x.toml").write_text(STAT.format(7))
+    words = ("tune", "plan", "--host", tmp_path / "box", "--changes", "x.toml")
+    found = told(run_cli(*words, "--format", "json"))
+    assert rows(found, "state", "old") == [("unseen", None)]
+    last = run_cli(*words).out.splitlines()[-1]
+    assert last == "Next, on that machine: wellfed tune apply, with the same options but --host"
 
 
 def test_text_is_the_same_in_a_file(run_cli, sick: Path, tmp_path: Path) -> None:
