@@ -765,6 +765,7 @@ def tune_apply(
     from wellfed.apply import engine
     from wellfed.apply.deadman import LEAST_S, MOST_S
     from wellfed.apply.policy import Options, is_root
+    from wellfed.apply.root import with_sudo
     from wellfed.model.change import Applied
 
     _check_number("confirm-within", confirm_within_s, LEAST_S, MOST_S, "s")
@@ -786,7 +787,7 @@ def tune_apply(
     todo = [one for one in chosen if one.state == "change"]
     if not is_root() and any(one.privilege == "root" for one in todo):
         raise WellfedError(
-            "only root may change these settings; nothing is changed", hint="sudo wellfed tune apply"
+            "only root may change these settings; nothing is changed", hint=with_sudo("tune apply")
         )
     blocked = [one for one in chosen if one.state == "read-only"]
     if blocked and len(blocked) == len(chosen):

@@ -338,6 +338,42 @@ def test_a_preference_that_is_locked_under_some_governors(tmp_path: Path) -> Non
     assert (place / "energy_performance_preference").read_text() == "default\n"
 
 
+@pytest.mark.parametrize("restores", [True, False], ids=["the kernel restores it", "it stays"])
+def test_a_preference_that_the_governor_performance_fixes(tmp_path: Path, restores: bool) -> None:
+    """As intel_pstate and amd_pstate have it: `performance` sets the preference too, and under it others are refused."""
+    journal = m.make(tmp_path)
+    place = tmp_path / "sys/devices/system/cpu/cpufreq/policy0"
+    place.mkdir(parents=True)
+    governor, preference = place / "scaling_governor", place / "energy_performance_preference"
+    governor.write_text("powersave\n")
+    preference.write_text("balance_power\n")
+
+    class Governor(FileKind):
+        def write(self, root: Root, target: str, value: str | None) -> None:
+            super().write(root, target, value)
+            if value == "performance":
+                preference.write_text("performance\n")
+            elif restores:
+                preference.write_text("balance_power\n")
+
+    class Preference(FileKind):
+        def write(self, root: Root, target: str, value: str | None) -> None:
+            if governor.read_text() == "performance\n" and value != "performance":
+                raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+            super().write(root, target, value)
+
+    kinds = {
+        **FILE_KINDS,
+        "governor": Governor(FILE_KINDS["governor"].pattern),  # type: ignore[attr-defined]
+        "epp": Preference(FILE_KINDS["epp"].pattern, rank=1),  # type: ignore[attr-defined]
+    }
+    changes = [m.change("epp", "policy0", "performance"), m.change("governor", "policy0", "performance")]
+    done = engine.apply(journal, changes, kinds)
+    assert {one.outcome for one in done} <= {"applied", "already"}
+    assert {one.outcome for one in engine.undo(journal, kinds=kinds)} == {"reverted"}
+    assert (governor.read_text(), preference.read_text()) == ("powersave\n", "balance_power\n")
+
+
 def test_what_the_file_beside_the_knob_says(tmp_path: Path) -> None:
     journal = m.make(tmp_path)
     folder = "/sys/devices/system/cpu/cpufreq/policy"

@@ -66,6 +66,14 @@ def test_an_opportunity_is_no_headline() -> None:
     ("case", "says"),
     [
         (
+            Case(verdicts=(PASS, BLIND, BLIND)),
+            "nothing found by the 1 check that could be judged (2 checks could not be judged)",
+        ),
+        (
+            Case(machine=Machine(), verdicts=(BLIND, BLIND)),
+            "no GPU seen, and not one check could be judged (2 checks could not be judged)",
+        ),
+        (
             Case(verdicts=(PASS, BLIND)),
             "nothing found that starves this machine (1 check could not be judged)",
         ),

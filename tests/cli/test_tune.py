@@ -21,7 +21,7 @@ from host_cases import CASES, machine
 from wellfed import api
 from wellfed.apply import deadman
 from wellfed.apply.journal import Journal, boot_seconds
-from wellfed.apply.root import Root
+from wellfed.apply.root import Root, with_sudo
 from wellfed.check import judge_machine
 from wellfed.model import Case
 from wellfed.model.proof import Meter
@@ -156,8 +156,12 @@ def test_the_plan_of_a_recorded_machine_asks_no_knob(run_cli, tmp_path: Path) ->
     box = tmp_path / "box" / "proc" / "sys" / "vm"
     box.mkdir(parents=True)
     (box / "swappiness").write_text("60\n")
-    found = told(run_cli("tune", "plan", "--host", tmp_path / "box", "--format", "json"))
-    assert all(state == "unseen" for (state,) in rows(found, "state"))
+    (tmp_path / "x.toml").write_text(STAT.format(7))
+    words = ("tune", "plan", "--host", tmp_path / "box", "--changes", "x.toml")
+    found = told(run_cli(*words, "--format", "json"))
+    assert rows(found, "state", "old") == [("unseen", None)]
+    last = run_cli(*words).out.splitlines()[-1]
+    assert last == "Next, on that machine: wellfed tune apply, with the same options but --host"
 
 
 def test_text_is_the_same_in_a_file(run_cli, sick: Path, tmp_path: Path) -> None:
@@ -437,6 +441,20 @@ def test_interrupted(run_cli, top: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert run_cli("tune", "undo", "--journal", "j").code == 0 and m.values(Journal(Root(top))) == m.OLD
 
 
+@pytest.mark.parametrize(
+    ("prefix", "line"),
+    [
+        ("/usr", "sudo wellfed tune apply"),
+        ("/home/x y/.venv", "sudo '/home/x y/.venv/bin/wellfed' tune apply"),
+    ],
+)
+def test_sudo_finds_what_it_is_told_to_run(prefix: str, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own PATH has no virtual environment: there the program is named by its path."""
+    monkeypatch.setattr("wellfed.apply.root.sys.prefix", prefix)
+    monkeypatch.setattr("wellfed.apply.root.sys.base_prefix", "/usr")
+    assert with_sudo("tune apply") == line
+
+
 def test_not_root(run_cli, top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("policy", "dry_run"):
         monkeypatch.setattr(f"wellfed.apply.{module}.is_root", lambda: False)
@@ -444,9 +462,8 @@ def test_not_root(run_cli, top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_cli("tune", "plan", "--changes", "three.toml").code == 0
     result = run_cli("tune", "apply", "--changes", "three.toml")
     assert (result.code, result.out) == (2, "")
-    assert (
-        result.err.startswith("error: only root may change these") and "hint: sudo wellfed tune" in result.err
-    )
+    assert result.err.startswith("error: only root may change these")
+    assert f"hint: {with_sudo('tune apply')}\n" in result.err
     assert m.values(Journal(Root(top))) == m.OLD and not (top / "var").exists()
 
 

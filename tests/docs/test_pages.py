@@ -1,16 +1,19 @@
 """Each verb and each check has a page that says what the program says; links lead somewhere; code in guides runs."""
 
 import ast
+import json
 import re
 import shlex
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
 
+import wellfed
 from wellfed.check import codes, require_code
 from wellfed.cli.main import VERBS
 from wellfed.cli.verbs import cli
@@ -31,6 +34,35 @@ def test_the_reference_is_what_the_program_says() -> None:
 @pytest.mark.parametrize("verb", VERBS)
 def test_each_verb_has_a_page(verb: str) -> None:
     assert f"## wellfed {verb}\n" in (ROOT / "docs/reference/cli.md").read_text(encoding="utf-8")
+
+
+def _commands(group: click.Group, context: click.Context) -> Iterator[tuple[click.Context, click.Command]]:
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        inner = click.Context(command, info_name=name, parent=context)
+        yield inner, command
+        if isinstance(command, click.Group):
+            yield from _commands(command, inner)
+
+
+def test_help_is_whole_and_names_what_an_option_takes() -> None:
+    wrong = []
+    for context, command in _commands(cli, click.Context(cli, info_name="wellfed")):
+        path = context.command_path
+        if (
+            isinstance(command, click.Group)
+            and "...\n" in command.get_help(context).partition("Commands:")[2]
+        ):
+            wrong.append(f"{path}: the line of a sub-verb is cut")
+        if not command.epilog:
+            wrong.append(f"{path}: no example")
+        for option in command.params:
+            if isinstance(option, click.Option):
+                told = option.make_metavar(context)
+                if not option.help or "RANGE" in told or told in ("TEXT", "PATH"):
+                    wrong.append(f"{path} {option.opts[0]}: {told}")
+    assert wrong == []
 
 
 def test_each_check_has_a_page() -> None:
@@ -108,6 +140,57 @@ def test_every_page_is_in_the_navigation() -> None:
     pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
     listed = set(re.findall(r": (\S+\.md)$", config, re.M))
     assert {page for page in pages ^ listed if not page.startswith("decisions/0")} == set()
+
+
+TRACE = "src/wellfed/demo/trace.json.gz"
+HOST = "tests/hosts/h200-vm.tar"
+PRINTS = {
+    "check": [["check", "--host", HOST]],
+    "trace": [["trace", TRACE]],
+    "doctor": [["doctor", "--no-measure", "--host", HOST, "--trace", TRACE]],
+    "measure": [["measure", "--only", "os-noise", "--budget", "0.2"]],
+    "inspect": [["inspect", "--host", HOST]],
+    "explain": [["explain", "CPU07", "--host", HOST], ["explain", "T110"]],
+    "compare": [["compare", TRACE, TRACE]],
+    "catalog": [["catalog", "h200"], ["catalog", "pcie-5"]],
+    "pin plan": [["pin", "plan", "--host", HOST]],
+    "tune plan": [["tune", "plan", "--host", HOST]],
+    "tune status": [["tune", "status", "--journal", "JOURNAL"]],
+}
+"""What prints the keys of a row of the table in report.md; `apply`, `undo`, `confirm` and `log` are in test_tune.py."""
+
+
+def test_the_json_keys_in_the_docs_are_those_that_are_printed(run_cli, tmp_path: Path) -> None:
+    page = (ROOT / "docs/concepts/report.md").read_text(encoding="utf-8")
+    table = page.partition("| command | keys |")[2].partition("\n\n")[0]
+    told: dict[str, list[str]] = {}
+    for command, cell in re.findall(r"^\| `([^`]+)`[^|]* \| (.*) \|$", table, re.M):
+        more = re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", cell.partition(";")[0]))
+        told[command] = (told[[*told][-1]] if cell.startswith("the same") else []) + more
+    assert told.keys() - {"tune apply", "tune undo"} == PRINTS.keys()
+    for command, ways in PRINTS.items():
+        for words in ways:
+            paths = {"JOURNAL": tmp_path / "journal", TRACE: ROOT / TRACE, HOST: ROOT / HOST}
+            done = run_cli(*[paths.get(word, word) for word in words], "--format", "json")
+            assert sorted(json.loads(done.out)) == sorted(told[command]), command
+
+
+def test_the_count_of_checks_in_the_docs_is_that_of_the_program() -> None:
+    of_hosts = sum(not re.fullmatch(r"T\d+", code) for code in codes())
+    wrong = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        wrong += [
+            f"{page.name}: {n}" for n in re.findall(r"(\d{3}) checks\b(?! could)", text) if int(n) != of_hosts
+        ]
+    assert wrong == []
+
+
+def test_each_function_of_the_library_is_in_its_guide() -> None:
+    guide = (ROOT / "docs/guides/library.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(?:wellfed\.)?(\w+)\(", guide))
+    functions = {name for name in wellfed.__all__ if name[0].islower()}
+    assert named - {"wellfed"} == functions
 
 
 def test_the_reasons_in_the_docs_are_those_that_reports_have_words_for() -> None:

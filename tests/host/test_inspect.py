@@ -97,3 +97,19 @@ def test_an_empty_file_and_a_text_are_no_hosts(run_cli: Any, tmp_path: Path) -> 
         result = run_cli("inspect", "--host", name)
         assert result.code == 2
         assert len(result.err.splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "hint"),
+    [
+        ("dmesg.txt", b"[    1.5] NVRM: Xid (PCI:0000:3b:00): 79\n" * 20, "check --evidence"),
+        ("box.case", b"\x1f\x8b\x08\x00" + bytes(40), "wellfed.load"),
+        ("noise.tar", bytes(range(256)) * 20, "hint: wellfed inspect --record box.tar"),
+    ],
+)
+def test_a_file_of_another_kind_is_told_where_it_belongs(
+    run_cli: Any, tmp_path: Path, name: str, content: bytes, hint: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    result = run_cli("check", "--host", name)
+    assert result.code == 2 and "is not a tar of a host" in result.err and hint in result.err

@@ -43,6 +43,13 @@ def test_three_gpus_beside_one_on_interleaved_nodes() -> None:
     assert placed.ranks[0].memory_nodes == (0,) and placed.ranks[3].memory_nodes == (3,)
 
 
+def test_small_nodes_do_not_lose_half_of_their_cores() -> None:
+    """An old server of eight nodes with two cores each: one core is left to the system, not one of every node."""
+    nodes = {node: range(2 * node, 2 * node + 2) for node in range(8)}
+    placed = plan_placement(machines.machine(nodes), PlaceRequest(mode="exclusive"))
+    assert cpus(placed) == ["1-15"] and placed.reserved == (0,)
+
+
 def test_isolated_cpus_are_left_alone() -> None:
     machine = machines.server()
     machine = replace(machine, cpu=replace(machine.cpu, isolated=(4, 5, 6, 7, 60, 61, 62, 63)))

@@ -17,6 +17,7 @@ from wellfed.apply.knobs import Kind, Refused
 from wellfed.model import Change, WellfedError
 from wellfed.model.base import replace
 from wellfed.model.change import Done, Op, Outcome, Record
+from wellfed.model.counting import counted
 
 Kinds = Mapping[str, Kind]
 
@@ -210,7 +211,7 @@ def _transaction(
     journal: Journal, writer: Writer, todo: Sequence[Change], kinds: Kinds, confirm_within_s: float | None
 ) -> list[Done]:
     done: list[Done] = []
-    begin = Record(type="begin", note=f"{len(todo)} knobs")
+    begin = Record(type="begin", note=counted(len(todo), "knob"))
     if confirm_within_s is not None:
         begin = replace(begin, confirm_within_s=confirm_within_s, boot_s=boot_seconds())
     try:

@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from wellfed.apply import commands, failpoint
-from wellfed.apply.root import Root
+from wellfed.apply.root import Root, with_sudo
 from wellfed.model import WellfedError
 from wellfed.model.base import replace
 from wellfed.model.change import Op, OpState, Record
@@ -143,7 +143,7 @@ class Journal:
 
     def _refused(self, what: str, error: OSError) -> WellfedError:
         hint = (
-            f"sudo wellfed tune {'status' if what == 'read' else 'apply'}"
+            with_sudo(f"tune {'status' if what == 'read' else 'apply'}")
             if error.errno in (errno.EACCES, errno.EPERM)
             else "wellfed tune apply --journal DIR"
         )

@@ -119,7 +119,8 @@ def notes_of(machine: Machine, changes: tuple[Change, ...]) -> tuple[str, ...]:
     ]
     if inside and kernel_wide:
         notes.append(
-            f"this is a container ({machine.container.kind}): settings of the kernel are those of the whole host"
+            f"this is a container ({machine.container.kind}): settings of the kernel are those of the whole host, "
+            "so each is made only where you name it"
         )
     if inside and len(kernel_wide) < len([c for c in changes if c.kind != INSTRUCTION]):
         notes.append("settings of `net` and files are those of this container only")

@@ -2,7 +2,9 @@
 
 import errno
 import os
+import shlex
 import stat
+import sys
 from pathlib import Path
 
 from wellfed.model import WellfedError
@@ -85,3 +87,10 @@ class Root:
         if not os.access(real, os.W_OK):
             return f"no permission to write {name}; run as root"
         return None
+
+
+def with_sudo(words: str) -> str:
+    """The line that runs wellfed as root: by its path in a virtual environment, which sudo does not look into."""
+    if sys.prefix == sys.base_prefix:
+        return f"sudo wellfed {words}"
+    return f"sudo {shlex.quote(str(Path(sys.prefix, 'bin', 'wellfed')))} {words}"

@@ -1,6 +1,7 @@
 """The one sentence on top of a case: what limits this work, and what curing it is worth."""
 
 from wellfed.model import Case, Headline, RankTrace, Verdict
+from wellfed.model.counting import counted
 from wellfed.model.verdict import RATIO_PROMISE, SEVERITY_ORDER
 
 MOST_UNEXPLAINED = 0.20
@@ -12,9 +13,7 @@ def headline(case: Case) -> Headline:
     """What limits this work, in the user's unit. With a trace: its first finding, in ms a step. Without, or
     when the trace finds nothing: the machine's first finding. Else that nothing was found. How many checks
     could not be judged is always part of the sentence."""
-    unjudged = sum(
-        v.verdict == "not-judged" and v.reason not in ("not-applicable", "intent") for v in case.verdicts
-    )
+    unjudged = _unjudged(case)
     caveat = f" ({unjudged} {'check' if unjudged == 1 else 'checks'} could not be judged)" if unjudged else ""
     first = _first_finding(case, from_trace=True) or _first_finding(case, from_trace=False)
     if first is None:
@@ -44,9 +43,24 @@ def _nothing_found(case: Case) -> str:
         return "nothing was read that could be judged"
     if case.memory and case.machine is None:
         return "nothing found that memory lacks"
-    if case.machine is not None and not case.machine.gpus:
-        return "no GPU seen, and nothing found that would starve one"
-    return "nothing found that starves this machine"
+    no_gpu = case.machine is not None and not case.machine.gpus
+    judged = sum(v.verdict != "not-judged" for v in case.verdicts)
+    if judged < _unjudged(case):  # a file that tells little: silence of checks that saw nothing is no praise
+        little = f"nothing found by the {counted(judged, 'check')} that could be judged"
+        little = little if judged else "not one check could be judged"
+        return f"no GPU seen, and {little}" if no_gpu else little
+    return (
+        "no GPU seen, and nothing found that would starve one"
+        if no_gpu
+        else "nothing found that starves this machine"
+    )
+
+
+def _unjudged(case: Case) -> int:
+    """Checks that apply here and could not look."""
+    return sum(
+        v.verdict == "not-judged" and v.reason not in ("not-applicable", "intent") for v in case.verdicts
+    )
 
 
 def _parts(rank: RankTrace) -> dict[str, int]:

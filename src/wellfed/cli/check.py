@@ -15,7 +15,8 @@ from wellfed.cli.config import ignores, intent_option, tell_unused
     "--evidence",
     multiple=True,
     metavar="FILE",
-    help="DCGM's JSON, a kernel log or a fabric manager log of this machine; may be repeated.",
+    help="What a tool said of the machine: JSON of `dcgmi diag -j`, a kernel log (dmesg, journalctl -k, "
+    "syslog), a log of the fabric manager, `nvidia-smi -q` or `nvidia-smi nvlink -s`; repeatable.",
 )
 def command(host: str | None, intent: str, fail_on: str, output: Output, evidence: tuple[str, ...]) -> None:
     """Judge the machine: pass, finding, or not judged and why.

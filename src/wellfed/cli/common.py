@@ -117,7 +117,10 @@ def output_options(*formats: str, save: bool = True, perfetto: bool = False) -> 
 def host_option(command: Command) -> Command:
     """Adds `--host box.tar`, passed as `host`: a recorded machine instead of this one."""
     option = click.option(
-        "--host", metavar="BOX.tar", help="A machine recorded with `inspect --record`, not this one."
+        "--host",
+        metavar="BOX.tar",
+        help="Another machine: what `inspect --record` saved, a tar or folder of its /proc and /sys, XML of lstopo "
+        "or NCCL_TOPO_DUMP_FILE, or a dump of CPUID.",
     )
     return _stack(command, [option])
 

@@ -9,7 +9,10 @@ from wellfed.cli.common import Output, emit_shapes, is_unicode, keep_inputs, out
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 @click.option(
-    "--price", type=click.FloatRange(min=0), help="USD per GPU and hour, for the cost of a finding."
+    "--price",
+    type=click.FloatRange(min=0),
+    metavar="USD",
+    help="USD per GPU and hour, for the cost of a finding.",
 )
 @output_options("text", "json", "md", "html", save=False)
 def command(a: str, b: str, price: float | None, output: Output) -> None:

@@ -30,7 +30,11 @@ def command() -> None:
     """
 
 
-@command.command("plan", epilog="Example: wellfed pin plan --host box.tar --mode exclusive --ranks 8")
+@command.command(
+    "plan",
+    short_help="Where each rank would go, and why.",
+    epilog="Example: wellfed pin plan --host box.tar --mode exclusive --ranks 8",
+)
 @host_option
 @_MODE
 @click.option(
@@ -97,6 +101,7 @@ def _cpus(text: str) -> list[int]:
 
 @command.command(
     "exec",
+    short_help="Put this process in its place, and become CMD.",
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     epilog="Example: torchrun --nproc-per-node 8 --no-python wellfed pin exec --mode exclusive -- python train.py",
 )

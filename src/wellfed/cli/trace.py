@@ -31,10 +31,14 @@ def _show_recipe(context: click.Context, _: click.Parameter, how: str | None) ->
 @click.option(
     "--step-ms",
     type=click.FloatRange(min=0, min_open=True),
+    metavar="MS",
     help="Time of a step without the profiler, if known.",
 )
 @click.option(
-    "--price", type=click.FloatRange(min=0), help="USD per GPU and hour, for the cost of a finding."
+    "--price",
+    type=click.FloatRange(min=0),
+    metavar="USD",
+    help="USD per GPU and hour, for the cost of a finding.",
 )
 @click.option("--network", metavar="NAME", help="Link between nodes, to judge its speed: ib-ndr, eth-400...")
 @click.option("--ray", metavar="ADDRESS", help="Read the files on this Ray cluster, one task each.")

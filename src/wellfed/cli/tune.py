@@ -60,7 +60,11 @@ def command() -> None:
     """
 
 
-@command.command("plan", epilog="Example: wellfed tune plan --only MEM01 --only CPU07")
+@command.command(
+    "plan",
+    short_help="What `apply` would write, and the way back.",
+    epilog="Example: wellfed tune plan --only MEM01 --only CPU07",
+)
 @host_option
 @intent_option
 @_YES
@@ -106,7 +110,11 @@ def plan(
     )
 
 
-@command.command("apply", epilog="Example: sudo wellfed tune apply --only MEM01 --prove")
+@command.command(
+    "apply",
+    short_help="Make the changes of `plan`, through the journal.",
+    epilog="Example: sudo wellfed tune apply --only MEM01 --prove",
+)
 @intent_option
 @_YES
 @_ALLOW
@@ -163,7 +171,9 @@ def apply(
     _leave("failed" in outcomes)
 
 
-@command.command("status", epilog="Example: wellfed tune status --format json")
+@command.command(
+    "status", short_help="Read again what was set.", epilog="Example: wellfed tune status --format json"
+)
 @_JOURNAL
 @output_options("text", "json")
 def status(journal: str | None, output: Output) -> None:
@@ -185,7 +195,7 @@ def status(journal: str | None, output: Output) -> None:
     _leave(found.drift > 0)
 
 
-@command.command("undo", epilog="Example: wellfed tune undo")
+@command.command("undo", short_help="Put back the values from before.", epilog="Example: wellfed tune undo")
 @click.argument("txid", required=False)
 @click.option("--force", is_flag=True, help="Also over what somebody else has set since.")
 @_JOURNAL
@@ -209,7 +219,9 @@ def undo(txid: str | None, force: bool, journal: str | None, output: Output) -> 
     _leave(any(one.outcome in ("drift", "failed") for one in done))
 
 
-@command.command("confirm", epilog="Example: wellfed tune confirm")
+@command.command(
+    "confirm", short_help="Keep what --confirm-within would undo.", epilog="Example: wellfed tune confirm"
+)
 @click.argument("txid", required=False)
 @_JOURNAL
 @output_options("text", "json")
@@ -226,7 +238,11 @@ def confirm(txid: str | None, journal: str | None, output: Output) -> None:
     )
 
 
-@command.command("log", epilog="Example: wellfed tune log --format json --no-redact > audit.json")
+@command.command(
+    "log",
+    short_help="All that was written down, for an audit.",
+    epilog="Example: wellfed tune log --format json --no-redact > audit.json",
+)
 @_JOURNAL
 @output_options("text", "json", "md", "html", save=False)
 def log(journal: str | None, output: Output) -> None:

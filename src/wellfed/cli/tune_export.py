@@ -10,7 +10,11 @@ from wellfed.cli.config import ignores, intent_option
 FORMS = ("sysctl", "systemd", "tmpfiles", "udev", "tuned", "ansible", "cmdline")
 
 
-@click.command("export", epilog="Example: wellfed tune export sysctl -o 90-wellfed.conf")
+@click.command(
+    "export",
+    short_help="Write what `plan` shows for tools of your own.",
+    epilog="Example: wellfed tune export sysctl -o 90-wellfed.conf",
+)
 @click.argument("form", type=click.Choice(FORMS), metavar="FORM")
 @host_option
 @intent_option

@@ -8,6 +8,7 @@ import gzip
 import io
 import lzma
 import os
+import re
 import stat
 import tarfile
 import zlib
@@ -39,6 +40,8 @@ MAX_READS_BEYOND = 64
 _HEADER = tarfile.HeaderError
 _DAMAGE = (EOFError, OSError, zlib.error, lzma.LZMAError, tarfile.TarError)
 _HINT = "wellfed inspect --record box.tar"
+_TEXT = re.compile(rb"[\t\n\r\x20-\x7e\x80-\xff]+")
+"""No archive begins with printable bytes only: a tar's name is filled up with zeros, the others have their marks."""
 
 
 class Link(NamedTuple):
@@ -259,7 +262,7 @@ def _tar(file: IO[bytes], head: bytes, size: int, name: str) -> MemoryTree:
         notes.append(f"{sum(skipped.values())} members skipped: {parts}")
     if not nodes:
         why = damage or "; ".join(notes) or "it has no members"
-        raise WellfedError(f"`{name}` is not a tar of a host: {why}", hint=_HINT)
+        raise WellfedError(f"`{name}` is not a tar of a host: {why}", hint=_instead(name, head))
     return MemoryTree(nodes, tuple(notes))
 
 
@@ -272,6 +275,15 @@ def _cut_short(tar: tarfile.TarFile) -> str | None:
     if end == "InvalidHeaderError":
         return "then comes what is no member"
     return "it ends without the mark of its end"
+
+
+def _instead(name: str, head: bytes) -> str:
+    """What a file that is no archive may be good for."""
+    if name.lower().endswith(".case"):
+        return "a case holds what was found, not the machine: wellfed.load(FILE) in Python, or a recording: inspect --record"
+    if _TEXT.fullmatch(head):
+        return "what a tool printed goes in with `wellfed check --evidence FILE`; a machine: wellfed inspect --record box.tar"
+    return _HINT
 
 
 class _Member(tarfile.TarInfo):

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from wellfed.model.counting import counted
 from wellfed.model.devices import Gpu
 from wellfed.model.errors import WellfedError
 from wellfed.model.machine import Machine
@@ -60,7 +61,8 @@ def plan_placement(machine: Machine, request: PlaceRequest | None = None) -> Pla
     number = request.ranks if request.ranks is not None else max(len(seen.gpus), 1)
     if seen.gpus and number > len(seen.gpus):
         warnings.append(
-            f"{number} ranks share {len(seen.gpus)} GPUs: rank r takes GPU r mod {len(seen.gpus)}"
+            f"{number} ranks share {counted(len(seen.gpus), 'GPU')}: "
+            + (f"rank r takes GPU r mod {len(seen.gpus)}" if len(seen.gpus) > 1 else "all take that one")
         )
     of_rank = {rank: seen.gpus[rank % len(seen.gpus)] if seen.gpus else None for rank in range(number)}
     claims = _claims(machine, of_rank, alone=request.alone)

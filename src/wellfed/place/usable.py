@@ -86,12 +86,16 @@ def _allowed(
     return allowed, warnings
 
 
+_FEW = 8
+
+
 def reserve(cores: Iterable[Core], claims: int) -> tuple[Core, ...]:
-    """The first core of each node, for interrupts and daemons, where there are more than 8 cores a claim; else none."""
+    """The first core of each node, for interrupts and daemons, where there are more than 8 cores a claim; else none. Of
+    nodes that have no more than 8 cores themselves (old servers have 2) one core of all is enough."""
     cores = tuple(cores)
-    if not claims or len(cores) / claims <= 8:
+    if not claims or len(cores) / claims <= _FEW:
         return ()
-    firsts: dict[int, Core] = {}
+    nodes: dict[int, list[Core]] = {}
     for core in cores:
-        firsts.setdefault(core.node, core)
-    return tuple(firsts.values())
+        nodes.setdefault(core.node, []).append(core)
+    return tuple(found[0] for found in nodes.values() if len(found) > _FEW) or cores[:1]

@@ -152,7 +152,7 @@ def _facts(records: Sequence[Record]) -> Iterable[tuple[str, str]]:
         return
     first = records[0]
     yield "began", _when(first)
-    if first.note and not re.fullmatch(r"\d+ knobs", first.note):
+    if first.note and not re.fullmatch(r"[\d,]+ knobs?", first.note):
         yield "what", first.note
     boots = list(dict.fromkeys(record.boot_id for record in records if record.boot_id))
     yield "boot", ", then ".join(boots) if boots else "not told"

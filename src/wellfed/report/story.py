@@ -392,7 +392,7 @@ def machine_lines(machine: Machine) -> list[tuple[str, str]]:
         "cpu", cpu.model_name, _count(cpu.logical, "logical CPU"), _count(cpu.cores, "core"),
         _count(cpu.packages, "package"), _count(cpu.l3_groups, "L3 group"),
         known("boost " + ("on" if cpu.boost else "off"), cpu.boost),
-        f"governor {'/'.join(cpu.governors)}" if cpu.governors else None, known("under {}", cpu.hypervisor),
+        f"governor {'/'.join(cpu.governors)}" if cpu.governors else None, None if cpu.hypervisor == "none" else known("under {}", cpu.hypervisor),
     )  # fmt: skip
     add("numa", counted(len(machine.numa), "node") if machine.numa else None)
     add(

@@ -41,7 +41,13 @@ def plan(plan: Plan, *, width: int, color: bool = False, ascii_only: bool = Fals
     out += _by_hand(plan.instructions, width)
     out += _skipped(plan, width)
     if made:
-        out += [[], [("Next: ", "dim"), ("wellfed tune apply", "code"), (", with the same options", "")]]
+        here = plan.origin.startswith("this machine")
+        where, options = (
+            ("Next: ", "the same options")
+            if here
+            else ("Next, on that machine: ", "the same options but --host")
+        )
+        out += [[], [(where, "dim"), ("wellfed tune apply", "code"), (f", with {options}", "")]]
     return layout.paint(out, width=width, color=color, ascii_only=ascii_only)
 
 
@@ -318,7 +324,8 @@ def status(
             text = "nobody confirmed it in time: the next `tune` that may write undoes it first"
             out += layout.flow(layout.prose(text, "warning"), width, first=[("  ", "")], rest=4)
         out += _done(held.changes, width)
-    out += [[], *layout.flow(layout.prose(f"Undo: `wellfed tune undo{where}`"), width)]
+    force = "; what drifted it leaves alone without `--force`" if found.drift else ""
+    out += [[], *layout.flow(layout.prose(f"Undo: `wellfed tune undo{where}`{force}"), width)]
     return layout.paint(out, width=width, color=color, ascii_only=ascii_only)
 
 
