@@ -146,9 +146,9 @@ def test_counts_of_a_node() -> None:
 @pytest.mark.parametrize(
     ("config", "policy", "bound"),
     [
-        ("", "", ()),
+        ("", "default", ()),
         ("NUMAPolicy=bind\nNUMAMask=0-1", "bind", (0, 1)),
-        ("NUMAPolicy=bind\nNUMAPolicy=\nNUMAMask=", "", ()),
+        ("NUMAPolicy=bind\nNUMAPolicy=\nNUMAMask=", "default", ()),
         (" NUMAPolicy = Interleave\nNUMAMask=all", "interleave", (0, 1)),
         ("NUMAPolicy=bind\nNUMAMask=0 1", "bind", (0, 1)),
     ],

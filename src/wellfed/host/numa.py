@@ -49,7 +49,9 @@ def _services(host: Host, nodes: tuple[int, ...]) -> list[Fact]:
         return [gap(key, SYSTEMD, "unsupported", "systemd does not run here") for key in keys]
     reading = host.run("systemd-config")
     return [
-        fact(keys[0], reading, lambda text: setting(text, "NUMAPolicy").lower(), line="NUMAPolicy"),
+        fact(
+            keys[0], reading, lambda text: setting(text, "NUMAPolicy").lower() or "default", line="NUMAPolicy"
+        ),
         fact(keys[1], reading, lambda text: mask(setting(text, "NUMAMask"), nodes), line="NUMAMask"),
     ]
 
