@@ -888,7 +888,7 @@ def tune_confirm(txid: str | None = None, *, journal: PathLike | None = None) ->
             f"too late: {names[-1]} has been undone, since nobody confirmed it in time"
             if undone
             else "nothing waits to be confirmed",
-            hint="wellfed tune log" if undone else "wellfed tune status",
+            hint=f"wellfed tune {'log' if undone else 'status'}{place.option}",
         )
     return kept
 

@@ -11,6 +11,7 @@ import fake_host as m
 import pytest
 
 from wellfed.apply import deadman, engine
+from wellfed.apply.journal import Journal
 from wellfed.model import WellfedError
 
 
@@ -164,3 +165,14 @@ def test_more_huge_pages_than_there_is_memory_are_not_asked_for(
         "10\n" if is_refused else f"{new}\n"
     )
     assert not is_refused or "programs would be ended" in (done.note or "")
+
+
+def test_the_hint_of_an_error_names_the_same_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it the line that is told finds nothing to undo, and says so."""
+    monkeypatch.setattr(deadman, "arm", lambda *_: 0)
+    journal = Journal(m.make(tmp_path).root, tmp_path / "my journal")
+    engine.apply(journal, m.THREE, confirm_within_s=60.0)
+    with pytest.raises(WellfedError) as caught:
+        engine.apply(journal, m.THREE)
+    assert str(caught.value.hint).count(f"--journal '{tmp_path}/my journal'") == 2
+    assert m.make(tmp_path / "other").option == ""

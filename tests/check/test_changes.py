@@ -11,7 +11,7 @@ from table_types import NUMBER, TEXT, TRUTH, check
 from wellfed.apply.kinds import KINDS as APPLIED
 from wellfed.apply.policy import consent_of
 from wellfed.check import INTENTS, host_codes, judge_machine, manual
-from wellfed.check.changes import INSTRUCTION, KINDS, changes_of, exact
+from wellfed.check.changes import INSTRUCTION, KINDS, changes_of, cures, exact
 from wellfed.check.table import tables, terms
 from wellfed.model import Machine
 from wellfed.model.base import replace
@@ -90,7 +90,7 @@ def test_only_the_items_that_are_bad_are_changed() -> None:
 
 
 UNASKED = [
-    "CPU01", "CPU02", "CPU03", "CPU08", "CPU19", "GPU02", "IRQ04", "IRQ07",
+    "CPU01", "CPU02", "CPU03", "CPU08", "CPU19", "GPU02", "IRQ04", "IRQ05", "IRQ07",
     "KRN05", "KRN06", "KRN10", "KRN11", "MEM01", "MEM02", "MEM03", "MEM07", "MEM11", "MEM12", "MEM20", "MEM21",
     "NET02", "NET06", "NET07", "NET08", "NET18", "NUMA05", "NUMA06", "PCIE09", "STO01", "STO03", "STO04", "STO09", "STO13",
 ]  # fmt: skip
@@ -101,12 +101,23 @@ runs, takes back nothing that only a person can have set for a reason, and comes
 def test_what_is_set_unasked_is_agreed() -> None:
     found = set()
     for code in host_codes():
-        for one in faulty(code) if manual(code).change else ():
+        for one in faulty(code) if manual(code).change or code in cures() else ():
             for intent in manual(code).intents or INTENTS:
                 verdicts = [v for v in judge_machine(one, intent=intent) if v.code == code]
                 made = changes_of(one, verdicts, intent, {code: manual(code)})
                 found |= {c.code for c in made if consent_of(c) == "auto"}
     assert sorted(found) == UNASKED
+
+
+def test_an_interrupt_that_is_near_stays_on_its_cpu() -> None:
+    layer = over(layers("IRQ01")[0], {})
+    layer = {
+        **layer,
+        "irqs": [*layer["irqs"], {**layer["irqs"][0], "number": 99, "effective": [6], "count": 1}],
+    }
+    made = changes("IRQ01", layer)
+    assert made and "99" not in [target for _, target, _ in made]
+    assert {target for _, target, _ in made} == {str(irq["number"]) for irq in layer["irqs"][:-1]}
 
 
 ARM = {"cpu": {"arch": "aarch64"}, "kernel": {"aspm_policy": "default"}}

@@ -83,7 +83,7 @@ def none_waits(journal: Journal) -> None:
     if waits := waiting(journal):
         raise WellfedError(
             f"{', '.join(waits)} waits to be confirmed",
-            hint=f"wellfed tune confirm, or: wellfed tune undo {next(iter(waits))}",
+            hint=f"wellfed tune confirm{journal.option}, or: wellfed tune undo {next(iter(waits))}{journal.option}",
         )
 
 
@@ -95,12 +95,14 @@ def confirm(journal: Journal, txid: str | None = None, kinds: Kinds = KINDS) -> 
         if late := _expire(journal, kinds):
             raise WellfedError(
                 f"too late: {late[0].txid} has been undone, since nobody confirmed it in time",
-                hint="wellfed tune log",
+                hint=f"wellfed tune log{journal.option}",
             )
         kept = [name for name in waiting(journal) if txid in (None, name)]
         if txid is not None and txid not in kept:
             journal.path(txid)
-            raise WellfedError(f"`{txid}` does not wait to be confirmed", hint="wellfed tune status")
+            raise WellfedError(
+                f"`{txid}` does not wait to be confirmed", hint=f"wellfed tune status{journal.option}"
+            )
         for name in kept:
             with _writing(journal, name) as writer:
                 try:
@@ -108,7 +110,7 @@ def confirm(journal: Journal, txid: str | None = None, kinds: Kinds = KINDS) -> 
                 except OSError as error:
                     raise WellfedError(
                         f"the journal in {journal.folder} takes no more ({error.strerror}): {name} will be undone",
-                        hint="make room, then: wellfed tune confirm",
+                        hint=f"make room, then: wellfed tune confirm{journal.option}",
                     ) from error
     for name in kept:
         deadman.disarm(name)
@@ -147,7 +149,9 @@ def undo(
         settle(journal, kinds)
         told = {name: ops_of(journal.read(name)) for name in journal.names()}
         if txid is not None and txid not in told:
-            raise WellfedError(f"no transaction `{txid}` in {journal.folder}", hint="wellfed tune log")
+            raise WellfedError(
+                f"no transaction `{txid}` in {journal.folder}", hint=f"wellfed tune log{journal.option}"
+            )
         return _undone(journal, told, txid, force, kinds)
 
 
@@ -233,7 +237,7 @@ def _transaction(
         made = sum(one.outcome == "applied" for one in done)
         raise WellfedError(
             f"the journal in {journal.folder} takes no more ({error.strerror}); {made} of {len(todo)} changes are made",
-            hint="wellfed tune undo",
+            hint=f"wellfed tune undo{journal.option}",
         ) from error
     return done
 

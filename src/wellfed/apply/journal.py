@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import os
 import re
+import shlex
 import stat
 import time
 from collections.abc import Iterator
@@ -42,6 +43,13 @@ class Journal:
     def __init__(self, root: Root, folder: Path | None = None) -> None:
         self.root = root
         self.folder = folder if folder is not None else root.outside(DEFAULT)
+
+    @property
+    def option(self) -> str:
+        """What a command line needs to name this journal again."""
+        return (
+            "" if self.folder == self.root.outside(DEFAULT) else f" --journal {shlex.quote(str(self.folder))}"
+        )
 
     def guard(self) -> None:
         """Raises WellfedError for a folder that somebody else may write: what stands in a journal is what undo writes."""
@@ -99,7 +107,7 @@ class Journal:
     def path(self, txid: str) -> Path:
         """The file of a transaction."""
         if not _NAME.fullmatch(f"{txid}.jsonl"):
-            raise WellfedError(f"`{txid}` names no transaction", hint="wellfed tune log")
+            raise WellfedError(f"`{txid}` names no transaction", hint=f"wellfed tune log{self.option}")
         return self.folder / f"{txid}.jsonl"
 
     def forget_empty(self, txid: str) -> bool:
@@ -133,7 +141,8 @@ class Journal:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 raise WellfedError(
-                    "another `wellfed tune` is at work here", hint="wait for it: wellfed tune log"
+                    "another `wellfed tune` is at work here",
+                    hint=f"wait for it: wellfed tune log{self.option}",
                 ) from error
             commands.KEPT.add(fd)
             yield
@@ -155,7 +164,7 @@ class Journal:
             data = _content(self.path(txid))
         except FileNotFoundError as error:
             raise WellfedError(
-                f"no transaction `{txid}` in {self.folder}", hint="wellfed tune log"
+                f"no transaction `{txid}` in {self.folder}", hint=f"wellfed tune log{self.option}"
             ) from error
         except OSError as error:
             raise self._refused("read", error) from error

@@ -93,8 +93,9 @@ def judge_places(machine: Machine, ceilings: tuple[Ceiling, ...], intent: str) -
 
 @cure("IRQ01")
 def place_near(machine: Machine, intent: str) -> Iterable[ChangeRow]:
-    """The near CPUs for each interrupt of an adapter whose interrupts are far. Not where irqbalance runs, which would
-    move them back, and never to isolated CPUs."""
+    """The near CPUs for each far interrupt of an adapter whose interrupts are far. Not where irqbalance runs, which would
+    move them back, and never to isolated CPUs. Where none runs somebody may have placed them, and kept the near CPUs free
+    for the job: so it has to be asked for, and what is near stays as it is (mostly one CPU each)."""
     services, isolated = machine.kernel.active_services, machine.cpu.isolated
     if services is None or isolated is None or any(name.startswith("irqbalance") for name in services):
         return
@@ -105,9 +106,9 @@ def place_near(machine: Machine, intent: str) -> Iterable[ChangeRow]:
         cpus = sorted(near.difference(isolated, machine.cpu.offline or ()))
         if are_cpus(cpus):
             for irq in machine.irqs:
-                if irq.address == adapter.address:
+                if irq.address == adapter.address and not (irq.effective and near.issuperset(irq.effective)):
                     new = ",".join(map(str, cpus))
-                    yield ChangeRow(kind="irq_affinity", target=str(irq.number), new=new)
+                    yield ChangeRow(kind="irq_affinity", target=str(irq.number), new=new, risk="unsafe")
 
 
 @cure("IRQ05")
