@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import NamedTuple
 
+from wellfed.model.base import replace
 from wellfed.model.counting import counted
 from wellfed.model.devices import Gpu
 from wellfed.model.machine import CpuThread, Machine, NumaNode
@@ -25,7 +26,7 @@ LETTER, SMALL = 6.3, 5.6
 
 
 class Device(NamedTuple):
-    """`kind` is `gpu` or `nic`; `text` its line."""
+    """`kind` is `gpu`, `nic` or `cpu` (CPUs that no node has, for it is offline); `text` its line."""
 
     kind: str
     text: str
@@ -60,9 +61,15 @@ def layout_of(machine: Machine) -> Layout | None:
     homes = {cpu: node.id for node in machine.numa for cpu in node.cpus}
     first = next((node.id for node in machine.numa if node.cpus), 0)
     by_node: dict[int, list[CpuThread]] = {}
+    strays = tuple(thread.id for thread in threads if homes and thread.id not in homes)
     for thread in threads:
-        by_node.setdefault(homes.get(thread.id, first), []).append(thread)
-    sizes = {node.id: node for node in machine.numa}
+        if thread.id not in strays:
+            by_node.setdefault(homes.get(thread.id, first), []).append(thread)
+    off = {thread.id for thread in machine.cpu.threads or () if not thread.online}
+    sizes = {
+        node.id: replace(node, cpus=tuple(cpu for cpu in node.cpus if cpu not in off) or node.cpus)
+        for node in machine.numa
+    }
     ids = sorted(set(by_node) | {node.id for node in machine.numa if node.cpus})
     if not ids:
         return None
@@ -84,6 +91,8 @@ def layout_of(machine: Machine) -> Layout | None:
     memory = tuple(
         Node(node.id, (), node.mem_bytes, (), ()) for node in machine.numa if not node.cpus and node.mem_bytes
     )
+    if strays:
+        homeless = (Device("cpu", f"CPUs {cpu_ranges(strays)}"), *homeless)
     return Layout(tuple((key, tuple(nodes)) for key, nodes in sockets.items()), memory, homeless)
 
 
@@ -389,7 +398,7 @@ def _row(parts: list[str], y: float, name: str, devices: Sequence[Device]) -> fl
 
 
 def _chip(device: Device, x: float, y: float, width: float) -> str:
-    colour = {"gpu": "good", "nic": "comm", "memory": "copy"}[device.kind]
+    colour = {"gpu": "good", "nic": "comm", "memory": "copy", "cpu": "overhead"}[device.kind]
     box = _box(x, y, width, CHIP, colour, 4, fill=0.12)
     return box + _text(x + 7, y + 15, device.text, "ink", width - 12)
 
