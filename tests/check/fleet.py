@@ -169,7 +169,7 @@ def hgx() -> dict[str, Any]:
             "nvme_ps_max_latency_us": 100_000, "name_on_loopback": True, "config": {"CONFIG_INIT_ON_ALLOC_DEFAULT_ON": "y"},
             "active_services": ["chrony", "containerd", "irqbalance", "nvidia-fabricmanager", "nvidia-persistenced", "sshd", "ufw"],
             "enabled_services": ["chrony", "irqbalance", "nvidia-persistenced"],
-            "sysctl_files": {"vm.swappiness": "10 @ /etc/sysctl.d/90-hpc.conf"}, "systemd_numa_policy": "", "systemd_numa_mask": [],
+            "sysctl_files": {"vm.swappiness": "10 @ /etc/sysctl.d/90-hpc.conf"}, "systemd_numa_policy": "default", "systemd_numa_mask": [],
             "default_irq_affinity": everything, "workqueue_cpumask": everything,
             "units": [{"name": "containerd", "memlock_bytes": -1, "open_files": -1, "tasks_max": -1}],
         },

@@ -55,6 +55,6 @@ CASES: dict[str, Any] = {
 }
 WORDS = {
     "policy": ("default", "bind:0", "interleave:0-1"),
-    "systemd_numa_policy": ("", "bind", "preferred"),
+    "systemd_numa_policy": ("default", "bind", "preferred"),
 }
 KEYS = {"sysctls": ("vm.zone_reclaim_mode",), "pages": ("N0", "N1")}
