@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from host_cases import machine
+from host_cases import CASES, machine
 
 from wellfed.check import host_codes, judge_machine, manual
 
@@ -58,3 +58,12 @@ def test_a_mixed_machine_is_one_finding_and_its_echo() -> None:
     found = {v.code: v for v in judge_machine(machine({"gpus": gpus, "environment": {"RANK": "0"}}))}
     assert found["ENV17"].verdict == found["CON13"].verdict == "finding"
     assert found["CON13"].causes == ("ENV17",)
+
+
+@pytest.mark.parametrize("code", ["CON03", "CPU15", "GPU05", "NUMA01", "NUMA02", "SW07", "LIM08"])
+def test_no_finding_names_its_item_twice(code: str) -> None:
+    """`GPU 0: GPU 0 is ...`: the item stands before the sentence anyway."""
+    found = next(v for v in judge_machine(machine(CASES[code].bad)) if v.code == code)
+    head, _, rest = found.message.partition(": ")
+    assert found.verdict == "finding"
+    assert not rest.startswith(f"{head} "), found.message

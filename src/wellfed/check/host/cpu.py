@@ -48,16 +48,13 @@ def _judge_process(index: int, process: Process, threads: tuple[CpuThread, ...])
     kinds = {thread.id: thread.kind for thread in threads}
     seen = {kinds.get(cpu) for cpu in process.allowed}
     held = seen - {None}
-    who = f"process {process.pid}"
     if len(held) > 1:
         return Outcome(
             state="finding",
             item=item,
-            message=f"{who} may run on cores of both kinds",
+            message="may run on cores of both kinds",
             paths=(path, "cpu.threads"),
         )
     if None in seen:
         return Outcome(state="unknown", item=item, lacking=("cpu.threads",))
-    return Outcome(
-        state="pass", item=item, message=f"{who} runs on cores of one kind", paths=(path, "cpu.threads")
-    )
+    return Outcome(state="pass", item=item, message="runs on cores of one kind", paths=(path, "cpu.threads"))
