@@ -161,8 +161,8 @@ Made by `benchmarks/prove_repeats.py`; do not edit. {runs} runs of each proof in
 {table(rows)}
 
 A proof measures the cost without the change and with it in the order A B B A, each phase a fresh process, at first 8 times, then up to
-12 and 16 times while it is not decided. Each interval is of 99 %; with up to three looks, a change without effect is taken for one that
-has one in at most 3 of 100 proofs, and an effect of less than 3 % is never called one. `none` is said only where more than 10 % is ruled
+12, 16 and 24 times while it is not decided. Each interval is of 99 %; with up to four looks, a change without effect is taken for one that
+has one in at most 4 of 100 proofs, and an effect of less than 3 % is never called one. `none` is said only where more than 10 % is ruled
 out; anything else is undecided, and an undecided change is put back like one without effect.
 
 The chase touches one line of each of 16384 pages: it shows the most that huge pages can do here, not what a job gains.

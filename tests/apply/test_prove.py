@@ -87,11 +87,11 @@ def test_a_proof_is_one_transaction_and_measures_in_order(tmp_path: Path) -> Non
 
 def test_noise_looks_again_and_then_gives_up(tmp_path: Path) -> None:
     journal = m.make(tmp_path)
-    costs = iter([1.0, *([1.0, 2.0, 2.0, 1.0, 2.0, 1.0, 1.0, 2.0] * 8)])
+    costs = iter([1.0, *([1.0, 2.0, 2.0, 1.0, 2.0, 1.0, 1.0, 2.0] * 12)])
     (found,) = prove.prove(
         journal, [ALWAYS], measure=lambda _: Meter("invented", "s", 0.0, lambda: next(costs))
     )
-    assert found.effect is not None and (found.effect.verdict, found.effect.n) == ("noisy", 16)
+    assert found.effect is not None and (found.effect.verdict, found.effect.n) == ("noisy", 24)
     assert found.outcome == "put-back" and m.values(journal) == m.OLD
 
 

@@ -135,6 +135,13 @@ def test_no_effect_is_none() -> None:
         assert verdicts(noise=noise)["none"] >= 0.95 * 400
 
 
+def test_an_effect_of_a_tenth_is_hardly_ever_called_none() -> None:
+    """At most 10 of 100 at just the resolution, by the bound of four looks; next to never at half as much again."""
+    for noise in (0.02, 0.05, 0.1):
+        assert verdicts(noise=noise, effect=1 / 1.1)["none"] <= 0.10 * 400
+        assert verdicts(noise=noise, effect=1.16)["none"] <= 0.02 * 400
+
+
 def test_a_fifth_is_seen_whichever_way() -> None:
     for noise in (0.01, 0.03, 0.06):
         assert verdicts(noise=noise, effect=0.8)["better"] >= 0.99 * 400

@@ -29,7 +29,7 @@ from wellfed.model.proof import Effect, Meter, Proof, ProofOutcome
 from wellfed.predict import ab
 from wellfed.report.proof import effect_text, proof_text
 
-BUDGET_S = 60.0
+BUDGET_S = 120.0
 """No new quadruple is begun for a change after this, once the first look has been had."""
 
 Measure = Callable[[Change], Meter | None]
