@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -86,3 +88,15 @@ def killed(action: Callable[[], object], number: int) -> bool:
         finally:
             os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+def in_mount_namespace(mounts: str, program: str, journal: Path) -> "subprocess.CompletedProcess[str]":
+    """A Python program run where `mounts`, a line of shell, changes what is mounted for it alone. Its arguments are this
+    folder and the journal's."""
+    argv = [sys.executable, "-c", program, str(Path(__file__).parent), str(journal)]
+    return subprocess.run(
+        ["unshare", "--mount", "sh", "-c", f'{mounts} && exec "$@"', "-", *argv],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )

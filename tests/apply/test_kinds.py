@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -576,13 +574,7 @@ assert options() == first, options()
 def test_a_mount(tmp_path: Path) -> None:
     """In a mount namespace of its own; all other options stay, on the way there and back."""
     made = "mount -t tmpfs -o nosuid,noexec,size=8m,mode=700 none /mnt"
-    argv = [sys.executable, "-c", _MOUNTS, str(Path(__file__).parent), str(tmp_path / "journal")]
-    done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", f'{made} && exec "$@"', "-", *argv],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
+    done = m.in_mount_namespace(made, _MOUNTS, tmp_path / "journal")
     if done.returncode != 0 and "Traceback" not in done.stderr:
         pytest.skip(f"no mount namespace here: {done.stderr.strip()}")
     assert done.returncode == 0, done.stderr

@@ -3,8 +3,6 @@ original, byte by byte. Root only."""
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -219,13 +217,7 @@ print(json.dumps([number, done.outcome, done.note]))
 def test_proc_sys_that_is_mounted_read_only(changes: list[Change], tmp_path: Path) -> None:
     """As in containers, privileged ones too: seen beforehand, and nothing is tried."""
     mount = "mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys"
-    argv = [sys.executable, "-c", _IN_NAMESPACE, str(Path(__file__).parent), str(tmp_path / "journal")]
-    done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", f'{mount} && exec "$@"', "-", *argv],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
+    done = m.in_mount_namespace(mount, _IN_NAMESPACE, tmp_path / "journal")
     if done.returncode != 0 and "Error" not in done.stderr:
         pytest.skip(f"no mount namespace here: {done.stderr.strip()}")
     number, outcome, note = json.loads(done.stdout)

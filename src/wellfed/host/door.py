@@ -165,12 +165,10 @@ COMMANDS: dict[str, Command] = {
     "nvidia-smi-topo": Command(("nvidia-smi", "topo", "-m"), timeout_s=_SLOW_S, accept=_SMI_OK),
     "nvidia-smi-p2p": Command(("nvidia-smi", "topo", "-p2p", "r"), timeout_s=_SLOW_S, accept=_SMI_OK),
     "nvidia-smi-nvlink": Command(("nvidia-smi", "nvlink", "-s"), timeout_s=_SLOW_S, accept=_SMI_OK),
-    "nvidia-smi-nvlink-errors": Command(("nvidia-smi", "nvlink", "-e"), timeout_s=_SLOW_S, accept=_SMI_OK),
     "amd-smi-static": Command(("amd-smi", "static", "--json"), timeout_s=_SLOW_S),
     "amd-smi-metric": Command(("amd-smi", "metric", "--json"), timeout_s=_SLOW_S),
     "amd-smi-topology": Command(("amd-smi", "topology", "--json"), timeout_s=_SLOW_S),
     "amd-smi-process": Command(("amd-smi", "process", "--json"), timeout_s=_SLOW_S),
-    "amd-smi-version": Command(("amd-smi", "version", "--json"), timeout_s=_SLOW_S),
     "rocm-smi": Command(("rocm-smi", "-a", "--json"), timeout_s=_SLOW_S),
     "lspci": Command(("lspci", "-D", "-nn", "-vvv"), timeout_s=10.0),
     "systemctl-services": Command(
@@ -197,8 +195,6 @@ COMMANDS: dict[str, Command] = {
     "ethtool-coalesce": Command(("ethtool", "-c", "{item}"), timeout_s=2.0),
     "ethtool-channels": Command(("ethtool", "-l", "{item}"), timeout_s=2.0),
     "ethtool-features": Command(("ethtool", "-k", "{item}"), timeout_s=2.0),
-    "ethtool-pause": Command(("ethtool", "-a", "{item}"), timeout_s=2.0),
-    "ethtool-statistics": Command(("ethtool", "-S", "{item}"), timeout_s=2.0),
     "nvme-smart": Command(("nvme", "smart-log", "-o", "json", "/dev/{item}"), timeout_s=2.0),
     "systemctl-limits": Command(
         ("systemctl", "show", "--no-pager", "--property=Id,LimitMEMLOCK,LimitNOFILE,TasksMax", *LIMITED),
@@ -209,11 +205,6 @@ COMMANDS: dict[str, Command] = {
         ("systemd-analyze", "cat-config", "systemd/system.conf"),
         timeout_s=5.0,
         keep=r"^\s*NUMA(?:Policy|Mask)\s*=",
-    ),
-    "fabricmanager-log": Command(
-        ("tail", "-n", "4000", "/var/log/fabricmanager.log"),
-        timeout_s=5.0,
-        keep=r"ERROR|error|fatal|SXid|version|FAILED",
     ),
 }
 """Everything that may be run. Each entry with `{item}` is asked about devices that a reader found. Read-only questions, each with its own time limit in seconds."""

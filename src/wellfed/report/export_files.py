@@ -74,9 +74,7 @@ def sysctl_d(changes: Sequence[Change], *, left: Sequence[Left] = (), made_by: s
         f"sudo rm {SYSCTL_FILE}; values stay until they are written or the machine restarts",
         made_by,
     )
-    for change, text in carried:
-        lines += ["", *beside(change), text]
-    return _export("sysctl", SYSCTL_FILE, lines, len(carried), [*more, *left])
+    return _one_line_each("sysctl", SYSCTL_FILE, lines, carried, [*more, *left])
 
 
 # -- tmpfiles.d -------------------------------------------------------------------------------------------
@@ -98,13 +96,14 @@ def tmpfiles(changes: Sequence[Change], *, left: Sequence[Left] = (), made_by: s
         made_by,
     )
     has_glob = False
+    written: list[tuple[Change, str]] = []
     for change, (path, value) in carried:
         if has_glob and not _is_glob(path):
             # Lines with a pattern are done after all others, in their order. This one must not overtake them.
             path = f"{path[:-1]}[{path[-1]}]"
         has_glob = has_glob or _is_glob(path)
-        lines += ["", *beside(change), f"w {path} - - - - {value}"]
-    return _export("tmpfiles", TMPFILES_FILE, lines, len(carried), [*more, *left])
+        written.append((change, f"w {path} - - - - {value}"))
+    return _one_line_each("tmpfiles", TMPFILES_FILE, lines, written, [*more, *left])
 
 
 def _is_glob(path: str) -> bool:
@@ -161,9 +160,7 @@ def udev(changes: Sequence[Change], *, left: Sequence[Left] = (), made_by: str =
         f"sudo rm {UDEV_FILE} && sudo udevadm control --reload; values stay until they are written or the machine restarts",
         made_by,
     )
-    for change, text in carried:
-        lines += ["", *beside(change), text]
-    return _export("udev", UDEV_FILE, lines, len(carried), [*more, *left])
+    return _one_line_each("udev", UDEV_FILE, lines, carried, [*more, *left])
 
 
 def _udev_value(value: str) -> str:
@@ -242,6 +239,15 @@ def _tuned_value(value: str) -> str:
     if "${" in value or re.search(r"(^|\s)[#;]", value):
         raise Unfit("its value holds what tuned takes for a variable or a comment")
     return value
+
+
+def _one_line_each(
+    form: str, path: str, head: Sequence[str], carried: Sequence[tuple[Change, str]], left: Sequence[Left]
+) -> Export:
+    lines = [*head]
+    for change, text in carried:
+        lines += ["", *beside(change), text]
+    return _export(form, path, lines, len(carried), left)
 
 
 def _export(form: str, path: str, lines: list[str], carried: int, left: Sequence[Left]) -> Export:
