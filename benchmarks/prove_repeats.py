@@ -154,8 +154,8 @@ def page(rows: list[tuple[str, Proof, float]], runs: int, disturbed: int) -> str
     detail = "\n".join(line(*row) for row in rows)
     return f"""# Validation: proof of a change
 
-Made by `benchmarks/prove_repeats.py`; do not edit. {runs} runs of each proof in turn, on {os.cpu_count()} CPUs ({model}, Linux
-{platform.release().split("-")[0]}), a virtual machine that shares its host and had other work to do meanwhile.
+Made by `benchmarks/prove_repeats.py`; do not edit. {time.strftime("%Y-%m-%d")}: {runs} runs of each proof in turn, on {os.cpu_count()} CPUs ({model}, Linux
+{platform.release().split("-")[0]}), nothing else of ours ran meanwhile.
 {disturbed} more proofs ended early because another process set the same knob under way, which was noticed; they were had again.
 
 {table(rows)}
@@ -165,7 +165,10 @@ A proof measures the cost without the change and with it in the order A B B A, e
 has one in at most 4 of 100 proofs, and an effect of less than 3 % is never called one. `none` is said only where more than 10 % is ruled
 out; anything else is undecided, and an undecided change is put back like one without effect.
 
-The chase touches one line of each of 16384 pages: it shows the most that huge pages can do here, not what a job gains.
+The chase touches one line of each of 8192 pages: it shows the most that huge pages can do here, not what a job gains. Its cost is that of a
+load over the cost of a load in a walk within 32 pages, batch by batch in turn, so a slower clock and a busy neighbour of the core, which hit
+both, stay out of it. (Until December 2026 it was nanoseconds of a walk through 16384 pages, whose lines fill a core's own cache: other guests of
+the host moved that by a factor of four, and 2 of 10 placebos were not decided.)
 The placebo is `vm.stat_interval`, which sets how often the kernel sums up its statistics. Huge pages are `always` against `never`.
 
 | proof | verdict | ratio | 99 % interval | quadruples | seconds | time in which a task waited for a CPU |

@@ -3,13 +3,18 @@
 import json
 import os
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from wellfed.check import judge_machine
 from wellfed.host import with_evidence
+from wellfed.host.assemble import assemble
 from wellfed.host.evidence import facts_of
+from wellfed.host.fabric_log import read_fabric_log
+from wellfed.host.parse import known
+from wellfed.host.recorded import host_of
 from wellfed.model import Machine, Verdict, WellfedError
 from wellfed.model.base import replace
 from wellfed.model.devices import Gpu
@@ -61,6 +66,34 @@ def test_a_log_of_the_fabric_manager(tmp_path: Path) -> None:
     assert judged(tmp_path, "NVL10", quiet).verdict == "pass"
     assert judged(tmp_path, "NVL10", note).severity == "info"
     assert judged(tmp_path, "NVL10", note, fatal).severity == "warning"
+
+
+def own(*lines: str, at: str = "/var/log/fabricmanager.log") -> list[dict[str, str]]:
+    stat = f"cpu 1 2 3\nbtime {int(datetime(2025, 2, 27, 12, tzinfo=UTC).timestamp())}\n"
+    host = host_of({"/proc/stat": stat, at: ""}, commands={"fabricmanager-log": "\n".join(lines)})
+    (fact,) = read_fabric_log(host)
+    found: list[dict[str, str]] = fact.value
+    return found
+
+
+def test_the_own_log_of_the_fabric_manager() -> None:
+    fatal = FM.format("ERROR", "detected NVSwitch fatal error 20034 on fid 0")
+    assert own(at="/var/log/other") == []
+    assert [one["result"] for one in own(fatal, fatal)] == ["fatal"]
+    assert own(fatal, fatal)[0]["detail"] == "2 lines"
+    assert own("no line of a log")[0]["result"] == "Pass"
+    before_boot = fatal.replace("Feb 27 2025 15", "Feb 26 2025 15")
+    assert own(before_boot)[0]["result"] == "Pass"
+    assert own(before_boot, fatal)[0]["detail"] == "1 lines"
+    assert own(before_boot.replace("Feb 26 2025", "Feb 99 2025"))[0]["result"] == "fatal"
+
+
+def test_what_is_handed_over_stands_beside_the_own_log(tmp_path: Path) -> None:
+    log = {"tool": "fabricmanager", "test": "NVSwitch error 20034", "result": "fatal", "detail": "1 line"}
+    machine = assemble([known("diagnostics", [log], "tail")])
+    (tmp_path / "diag").write_text(diag(("memory", "Fail")))
+    both = judge_machine(with_evidence(machine, [tmp_path / "diag"]))
+    assert {v.code for v in both if v.verdict == "finding"} >= {"NVL10", "GPU28"}
 
 
 @pytest.mark.parametrize("text", ["", "hello\n", "{}", "[1, 2]", '{"tests": 3}', "\0\0"])

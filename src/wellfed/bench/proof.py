@@ -16,25 +16,32 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from wellfed.bench.statistics import percentile
 from wellfed.model import WellfedError
 from wellfed.model.proof import Meter
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 SECONDS = 0.25
 """Of measuring in one phase; the process around it takes another sixth of a second."""
 _QUARTILE = 25.0
 _TIMEOUT_S = 60.0
-_PAGES = 16384
-"""Pages of the chase: beyond the 1024 to 4096 entries of second-level TLBs since 2015, while one line of each (1 MiB)
-lies in cache, where neighbours disturb less."""
+_PAGES = 8192
+"""Pages of the chase: beyond the 1024 to 4096 entries of second-level TLBs since 2015, while one line of each (512 KiB)
+and their page-table entries (64 KiB) lie in a core's own cache of 1 MiB or more: in the one that cores share, other
+guests of a host move the cost by a factor of four."""
+_FEW = 32
+"""Pages of the walk beside it, every line of each: no level of a TLB misses them, so no knob of huge pages moves it."""
 _PMD = "/sys/kernel/mm/transparent_hugepage/hpage_pmd_size"
 _HUGETLB = 0x40000  # MAP_HUGETLB, which Python's mmap has no name for
 _STEPS = 2048
 _MAPPINGS = 8
-"""Where the pages of one mapping lie in memory, and who else is in the caches meanwhile, moves its cost by tenths: the
-least of several is what the knob allows."""
+"""Where the pages of one mapping lie in memory, and who else is in the caches meanwhile, moves its cost by tenths: of
+several, the lower quartile is taken."""
 _MIB = 1 << 20
 
 
@@ -81,20 +88,22 @@ def main() -> None:
 
 
 def chase(seconds: float, *, flags: int = 0, advised: bool = False) -> float:
-    """Nanoseconds a load of a random walk that touches each page once a round. The memory is asked for plainly,
-    without advice: only then does `always` differ from `madvise` and `never`. `advised` asks for huge pages, as
-    allocators do: that tells `never` from the others."""
+    """The cost of a load in a random walk that touches each of `_PAGES` pages once a round, over that of a load in a
+    walk through the lines of `_FEW` pages, batch by batch in turn: a slower clock or a busy sibling of the core slows
+    both, and only the first misses in TLBs. The memory is asked for plainly, without advice: only then does `always`
+    differ from `madvise` and `never`. `advised` asks for huge pages, as allocators do: that tells `never` from the
+    others."""
     import numpy as np
 
     whole = _huge_bytes()
     size = -(-_PAGES * mmap.PAGESIZE // whole) * whole
     rng = np.random.default_rng(7)
-    order = rng.permutation(_PAGES) * (mmap.PAGESIZE // 8) + rng.integers(0, mmap.PAGESIZE // 64, _PAGES) * 8
-    path = np.zeros(_STEPS + 1, dtype=np.intp)
-    path[-1] = order[0]
+    lines = mmap.PAGESIZE // 64
+    far = (rng.permutation(_PAGES) * lines + rng.integers(0, lines, _PAGES)) * 8
+    near = rng.permutation(_FEW * lines) * 8
 
-    def walk(budget_s: float) -> float:
-        with _mapped(size + whole, flags) as memory:
+    def walks(budget_s: float) -> tuple[float, float]:
+        with _mapped(size + whole, flags) as memory, _mapped(_FEW * mmap.PAGESIZE) as few:
             if advised:
                 with contextlib.suppress(
                     OSError
@@ -102,24 +111,40 @@ def chase(seconds: float, *, flags: int = 0, advised: bool = False) -> float:
                     memory.madvise(mmap.MADV_HUGEPAGE)
             words = np.frombuffer(memory, dtype=np.intp)
             begin = -words.ctypes.data % whole // 8
-            words = words[begin : begin + size // 8]
-            words[order] = np.roll(order, -1)
+            through = _walk(words[begin : begin + size // 8], far)
+            beside = _walk(np.frombuffer(few, dtype=np.intp), near)
+            deadline = time.perf_counter() + budget_s
+            costs = [(through(), beside())]
+            while time.perf_counter() < deadline:
+                costs.append((through(), beside()))
+            first, second = zip(*costs, strict=True)
+            return percentile(first, _QUARTILE), percentile(second, _QUARTILE)
 
-            def batch() -> float:
-                path[0] = path[-1]
-                start = time.thread_time_ns()
-                np.take(words, path[:-1], out=path[1:], mode="wrap")
-                return (time.thread_time_ns() - start) / _STEPS
+    pairs = [walks(seconds / _MAPPINGS) for _ in range(_MAPPINGS)]
+    far_ns, near_ns = ([pair[i] for pair in pairs] for i in range(2))
+    return percentile(far_ns, _QUARTILE) / percentile(near_ns, _QUARTILE)
 
-            for _ in range(-(-_PAGES // _STEPS)):
-                batch()
-            if not np.array_equal(path[1:], words[path[:-1]]):
-                raise WellfedError(
-                    f"numpy {np.__version__} copies overlapping arguments, so it can't chase pointers"
-                )
-            return _repeated(batch, budget_s)
 
-    return min(walk(seconds / _MAPPINGS) for _ in range(_MAPPINGS))
+def _walk(words: "NDArray[np.intp]", order: "NDArray[np.intp]") -> Callable[[], float]:
+    """A function that does the next batch of loads through `words`, which are linked in the given order, and gives
+    the nanoseconds of one. One round is done before."""
+    import numpy as np
+
+    words[order] = np.roll(order, -1)
+    path = np.zeros(_STEPS + 1, dtype=np.intp)
+    path[-1] = order[0]
+
+    def batch() -> float:
+        path[0] = path[-1]
+        start = time.thread_time_ns()
+        np.take(words, path[:-1], out=path[1:], mode="wrap")
+        return (time.thread_time_ns() - start) / _STEPS
+
+    for _ in range(-(-len(order) // _STEPS)):
+        batch()
+    if not np.array_equal(path[1:], words[path[:-1]]):
+        raise WellfedError(f"numpy {np.__version__} copies overlapping arguments, so it can't chase pointers")
+    return batch
 
 
 def chase_reserved(seconds: float) -> float:
@@ -251,9 +276,9 @@ def _repeated(batch: Callable[[], float], seconds: float, percent: float = _QUAR
 
 
 PROBES: dict[str, Probe] = {
-    "pointer-chase": Probe("a random walk over 64 MiB, one line a page", "ns", chase),
-    "pointer-chase-reserved": Probe("the same in reserved huge pages", "ns", chase_reserved),
-    "pointer-chase-advised": Probe("the same where huge pages are asked for", "ns", chase_advised),
+    "pointer-chase": Probe("a random walk, one line a page, against one within few pages", "x", chase),
+    "pointer-chase-reserved": Probe("the same in reserved huge pages", "x", chase_reserved),
+    "pointer-chase-advised": Probe("the same where huge pages are asked for", "x", chase_advised),
     "page-faults": Probe("memory used for the first time", "ns a page", page_faults),
     "memory-copy": Probe("copies of 64 MiB", "ns a MiB", memory_copy),
     "cpu-burst": Probe("a short loop after a pause", "us", cpu_burst),

@@ -147,6 +147,7 @@ SERVICES = (
 LIMITED = ("containerd", "crio", "docker", "kubelet", "ray", "slurmd", "sshd")
 """Units whose limits jobs inherit."""
 
+FABRIC_LOG = "/var/log/fabricmanager.log"
 KERNEL_LOG = (
     r"^(?!.*[Cc]ommand line).*(?:"  # which holds what a site tells its first program
     r"Xid|SXid|NVRM|nvidia|nvswitch|amdgpu|mlx5_core|AER:|pcieport|EDAC|Hardware Error|mce:|x2apic|"
@@ -205,6 +206,11 @@ COMMANDS: dict[str, Command] = {
         ("systemd-analyze", "cat-config", "systemd/system.conf"),
         timeout_s=5.0,
         keep=r"^\s*NUMA(?:Policy|Mask)\s*=",
+    ),
+    "fabricmanager-log": Command(
+        ("tail", "-n", "4000", FABRIC_LOG),
+        timeout_s=5.0,
+        keep=r"\[(?:ERROR|CRITICAL|FATAL)\] \[tid |NVSwitch (?:fatal|non-fatal) error",
     ),
 }
 """Everything that may be run. Each entry with `{item}` is asked about devices that a reader found. Read-only questions, each with its own time limit in seconds."""

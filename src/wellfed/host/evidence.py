@@ -3,11 +3,11 @@ one it is, its content says. Of logs only what a check goes by is kept: no names
 
 import os
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from wellfed.host.amd import json_of
+from wellfed.host.fabric_log import results_of
 from wellfed.host.forms.logs import read_log
 from wellfed.host.forms.smi_text import read_links, read_query
 from wellfed.host.live import as_text, read_regular
@@ -19,8 +19,6 @@ from wellfed.model.machine import Machine
 
 MAX_BYTES = 64 << 20
 _RESULTS_MAX = 4096
-_FM_LINE = re.compile(r"^\[[^\]]{6,40}\] \[(\w+)\] \[tid \d+\] (.*)$", re.MULTILINE)
-_FM_SWITCH = re.compile(r"NVSwitch (fatal|non-fatal) error (\d{1,8})", re.IGNORECASE)
 _ROOTS = ("DCGM Diagnostic", "DCGM GPU Diagnostic")
 _GPU_KEY = re.compile(r"gpus\[([^\]]+)\]\.(\w+)$")
 _UUID = re.compile(r"GPU-[0-9a-f-]{36}")
@@ -84,23 +82,8 @@ def _word(value: Any) -> str:
 
 
 def _fabric_manager(text: str, name: str) -> list[Fact]:
-    """Its errors: those of an NVSwitch by number, the others only counted."""
-    lines = _FM_LINE.findall(text)
-    if not lines:
-        return []
-    errors: Counter[tuple[str, str]] = Counter()
-    for level, message in lines:
-        switch = _FM_SWITCH.search(message)
-        if switch:
-            errors[f"NVSwitch error {switch[2]}", switch[1].lower()] += 1
-        elif level in ("ERROR", "CRITICAL", "FATAL"):
-            errors["other errors", "error"] += 1
-    found = [
-        {"tool": "fabricmanager", "test": test, "result": result, "detail": f"{count} lines"}
-        for (test, result), count in errors.items()
-    ]
-    quiet = {"tool": "fabricmanager", "test": "log", "result": "Pass", "detail": f"{len(lines)} lines"}
-    return [known("diagnostics", found[:_RESULTS_MAX] or [quiet], name)]
+    results = results_of(text)
+    return [] if results is None else [known("diagnostics", results, name)]
 
 
 def placed(machine: Machine, facts: Iterable[Fact]) -> list[Fact]:
@@ -146,11 +129,11 @@ def _place(machine: Machine, name: str) -> int | None:
 
 
 def together(machine: Machine, facts: Iterable[Fact]) -> list[Fact]:
-    """One fact a key. Results of several files stand together; of counts the largest stands, since logs overlap, also beside
-    what the machine itself told."""
+    """One fact a key. Results of several files stand together, beside those that the machine told itself; of counts the
+    largest stands, since logs overlap, also beside the machine's own."""
     joined: dict[str, Fact] = {}
     for fact in facts:
-        held = joined.get(fact.key)
+        held = joined.get(fact.key) or (machine.facts.get(fact.key) if fact.key == "diagnostics" else None)
         if isinstance(fact.value, list) and held is not None and not fact.key.startswith("gpus["):
             fact = replace(fact, value=[*held.value, *fact.value])
         elif fact.key.startswith("kernel.events["):

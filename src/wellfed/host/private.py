@@ -18,7 +18,7 @@ from wellfed.model.redact import Redactor
 
 # Their names say nothing about people, and their form (NAME=value lines) would make redaction empty them.
 _PLAIN_COMMANDS = frozenset({"systemctl-services", "nvcc-version", "systemd-detect-virt"})
-_LOGS = frozenset({"dmesg", "journal-kernel"})
+_LOGS = frozenset({"dmesg", "journal-kernel", "fabricmanager-log"})
 _VERSION_FILES = ("/osrelease", "/version", "fw_ver", "vbios_version")
 _USUAL_INTERFACE = re.compile(
     r"lo|bonding_masters|oob_net\d|docker_gwbridge|kube-ipvs\d|en[osxpP][\w.]{1,14}"

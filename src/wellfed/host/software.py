@@ -9,6 +9,7 @@ import msgspec
 
 from wellfed.host import nvidia_xml
 from wellfed.host.door import Host, Reading
+from wellfed.host.fabric_log import read_fabric_log
 from wellfed.host.gpu import driver_version
 from wellfed.host.libraries import library_facts
 from wellfed.host.parse import colon_fields, fact, first_ok, gap, known
@@ -37,7 +38,7 @@ def read_software(host: Host) -> list[Fact]:
         _cdi_driver(host),
         _kubelet(host),
         fact("kernel.enabled_services", host.run("systemctl-services"), _enabled, line="=enabled"),
-        known("diagnostics", [], "none was handed over"),
+        *read_fabric_log(host),
     ]
 
 
