@@ -155,7 +155,7 @@ def page(rows: list[tuple[str, Proof, float]], runs: int, disturbed: int) -> str
     return f"""# Validation: proof of a change
 
 Made by `benchmarks/prove_repeats.py`; do not edit. {time.strftime("%Y-%m-%d")}: {runs} runs of each proof in turn, on {os.cpu_count()} CPUs ({model}, Linux
-{platform.release().split("-")[0]}), nothing else of ours ran meanwhile.
+{platform.release().split("-")[0]}).
 {disturbed} more proofs ended early because another process set the same knob under way, which was noticed; they were had again.
 
 {table(rows)}

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from wellfed.bench.statistics import percentile
 from wellfed.model import WellfedError
@@ -43,6 +43,7 @@ _MAPPINGS = 8
 """Where the pages of one mapping lie in memory, and who else is in the caches meanwhile, moves its cost by tenths: of
 several, the lower quartile is taken."""
 _MIB = 1 << 20
+_Sample = TypeVar("_Sample")
 
 
 class Probe(NamedTuple):
@@ -113,11 +114,7 @@ def chase(seconds: float, *, flags: int = 0, advised: bool = False) -> float:
             begin = -words.ctypes.data % whole // 8
             through = _walk(words[begin : begin + size // 8], far)
             beside = _walk(np.frombuffer(few, dtype=np.intp), near)
-            deadline = time.perf_counter() + budget_s
-            costs = [(through(), beside())]
-            while time.perf_counter() < deadline:
-                costs.append((through(), beside()))
-            first, second = zip(*costs, strict=True)
+            first, second = zip(*_sampled(lambda: (through(), beside()), budget_s), strict=True)
             return percentile(first, _QUARTILE), percentile(second, _QUARTILE)
 
     pairs = [walks(seconds / _MAPPINGS) for _ in range(_MAPPINGS)]
@@ -268,11 +265,15 @@ def clock_read(seconds: float) -> float:
 
 
 def _repeated(batch: Callable[[], float], seconds: float, percent: float = _QUARTILE) -> float:
+    return percentile(_sampled(batch, seconds), percent)
+
+
+def _sampled(batch: Callable[[], _Sample], seconds: float) -> list[_Sample]:
     deadline = time.perf_counter() + seconds
     samples = [batch()]
     while time.perf_counter() < deadline:
         samples.append(batch())
-    return percentile(samples, percent)
+    return samples
 
 
 PROBES: dict[str, Probe] = {

@@ -83,7 +83,7 @@ def _word(value: Any) -> str:
 
 def _fabric_manager(text: str, name: str) -> list[Fact]:
     results = results_of(text)
-    return [] if results is None else [known("diagnostics", results, name)]
+    return [known("diagnostics", results, name)] if results else []
 
 
 def placed(machine: Machine, facts: Iterable[Fact]) -> list[Fact]:

@@ -21,13 +21,10 @@ _ZONES_S = 14 * 3600
 _BOOT = re.compile(r"^btime (\d{1,12})$", re.MULTILINE)
 
 
-def results_of(text: str, since_s: float | None = None) -> list[dict[str, Any]] | None:
-    """One result for each kind of error, one that passed when there is none; None for what is no such log. `since_s`: of
-    older lines, in seconds since 1970, nothing is said."""
+def results_of(text: str) -> list[dict[str, Any]]:
+    """One result for each kind of error, one that passed when there is none; empty for what is no such log."""
     lines = _LINE.findall(text)
-    if not lines:
-        return None
-    return _results(lines, since_s)
+    return _results(lines, f"{len(lines)} lines") if lines else []
 
 
 def read_fabric_log(host: Host) -> list[Fact]:
@@ -39,14 +36,16 @@ def read_fabric_log(host: Host) -> list[Fact]:
         return [known("diagnostics", [], f"{FABRIC_LOG}: {reading.detail or reading.status}")]
     boot = _BOOT.search(host.read("/proc/stat").text or "")
     lines = _LINE.findall(reading.text or "")
-    return [known("diagnostics", _results(lines, float(boot[1]) if boot else None), reading.source)]
+    since_s = float(boot[1]) if boot else None
+    return [known("diagnostics", _results(lines, "its last 4000 lines", since_s), reading.source)]
 
 
-def _results(lines: Iterable[tuple[str, str, str]], since_s: float | None) -> list[dict[str, Any]]:
+def _results(
+    lines: Iterable[tuple[str, str, str]], read: str, since_s: float | None = None
+) -> list[dict[str, Any]]:
+    """`read` says how much of the log it is; lines before `since_s`, in seconds since 1970, are left out."""
     errors: Counter[tuple[str, str]] = Counter()
-    count = 0
     for at, level, message in lines:
-        count += 1
         if since_s is not None and _seconds(at, since_s) < since_s - _ZONES_S:
             continue
         if switch := _SWITCH.search(message):
@@ -57,7 +56,7 @@ def _results(lines: Iterable[tuple[str, str, str]], since_s: float | None) -> li
         {"tool": "fabricmanager", "test": test, "result": result, "detail": f"{count} lines"}
         for (test, result), count in errors.items()
     ]
-    quiet = {"tool": "fabricmanager", "test": "log", "result": "Pass", "detail": "no line tells of one"}
+    quiet = {"tool": "fabricmanager", "test": "log", "result": "Pass", "detail": read}
     return found[:RESULTS_MAX] or [quiet]
 
 
