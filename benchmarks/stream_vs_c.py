@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from wellfed.bench import memory_bandwidth, memory_latency
+from wellfed.bench.host import memory_bandwidth, memory_latency
 from wellfed.bench.repeat import Run, interleave
 from wellfed.bench.setup import MIB, allowed_cpus, pin, size_text
 from wellfed.bench.statistics import percentile

@@ -8,20 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from wellfed.bench import (
-    measure_quick,
-    memory_bandwidth,
-    memory_latency,
-    noise,
-    os_noise,
-    ping_pong,
-    repeat,
-    run,
-    run_benchmarks,
-    shared_memory,
-    storage,
-)
+from wellfed.bench import find, measure_quick, noise, repeat, run, run_benchmarks
+from wellfed.bench.host import memory_bandwidth, memory_latency, os_noise, ping_pong, shared_memory
 from wellfed.bench.setup import Setup, allowed_cpus, hardware_key, size_text, usable_threads
+from wellfed.bench.storage import reads as storage
 from wellfed.bench.team import Team
 from wellfed.model import Ceiling, Machine, WellfedError
 from wellfed.model.base import replace
@@ -71,9 +61,9 @@ def _hold(ceiling: Ceiling) -> None:
     assert ceiling.peak is None and ceiling.ratio is None, "nobody told us the speed of the DIMMs"
 
 
-@pytest.mark.parametrize("name", sorted(run.benchmarks()))
+@pytest.mark.parametrize("name", sorted(find.benchmarks()))
 def test_each_benchmark_keeps_its_promises(name: str, setup: Setup) -> None:
-    benchmark = run.benchmarks()[name]
+    benchmark = find.benchmarks()[name]
     reason = benchmark.needs(setup.machine)
     if reason is not None:
         pytest.skip(reason)
@@ -88,7 +78,7 @@ def test_each_benchmark_keeps_its_promises(name: str, setup: Setup) -> None:
 
 
 def test_every_ceiling_has_one_id_and_a_unit() -> None:
-    ids = [id for benchmark in run.benchmarks().values() for id in benchmark.IDS]
+    ids = [id for benchmark in find.benchmarks().values() for id in benchmark.IDS]
     assert sorted(ids) == sorted(UNITS)
 
 
@@ -98,6 +88,7 @@ def test_every_ceiling_has_one_id_and_a_unit() -> None:
 class Fake:
     IDS = ("fake-a", "fake-b")
     WEIGHT = 1.0
+    EFFORT = "quick"
 
     def __init__(self, needs: str | None = None, error: Exception | None = None) -> None:
         self.reason, self.error, self.budgets = needs, error, list[float]()
@@ -125,7 +116,7 @@ def _use(monkeypatch: pytest.MonkeyPatch, **fakes: Fake) -> None:
 def test_the_budget_is_shared_by_weight(monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = Fake(), Fake()
     two.WEIGHT = 3.0
-    _use(monkeypatch, one=one, two=two)
+    _use(monkeypatch, **{"host.one": one, "host.two": two})
     heard: list[str] = []
     measured = run_benchmarks(MACHINE, budget_s=4.0, progress=heard.append)
     assert len(measured.ceilings) == 4 and not measured.skipped
@@ -156,7 +147,7 @@ def test_one_that_fails_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch
 def test_only_takes_ids_and_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     other = Fake()
     other.IDS = ("other",)
-    _use(monkeypatch, one=Fake(), two=other)
+    _use(monkeypatch, **{"host.one": Fake(), "host.two": other})
     assert [c.id for c in run_benchmarks(MACHINE, budget_s=1.0, only=["fake-b"]).ceilings] == ["fake-b"]
     assert [c.id for c in run_benchmarks(MACHINE, budget_s=1.0, only=["one"]).ceilings] == [
         "fake-a",

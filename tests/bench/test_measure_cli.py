@@ -33,7 +33,7 @@ def test_text_says_what_was_measured(run_cli: RunCli) -> None:
 def test_the_case_keeps_why_something_was_not_measured(
     run_cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from wellfed.bench import storage
+    from wellfed.bench.storage import reads as storage
 
     monkeypatch.setattr(storage, "file_system", lambda _: "tmpfs")
     saved = tmp_path / "my.case"
@@ -63,7 +63,7 @@ def test_bad_usage(run_cli: RunCli, args: tuple[str, ...], complaint: str) -> No
 
 
 def test_nothing_measured_is_an_error(run_cli: RunCli, monkeypatch: pytest.MonkeyPatch) -> None:
-    from wellfed.bench import ping_pong
+    from wellfed.bench.host import ping_pong
 
     monkeypatch.setattr(ping_pong, "needs", lambda _: "not here")
     result = run_cli("measure", *SHORT)

@@ -1,14 +1,14 @@
-"""One file per group of measured ceilings: `needs(machine)` says whether it can run, `measure` runs it.
-
-Only the quick tier so far: seconds, no GPU, nothing but the standard library, numpy and psutil.
-"""
+"""What a machine can really do. One module per group of measured ceilings, in a folder per layer: `needs(machine)`
+says whether it can run, `measure` runs it."""
 
 from collections.abc import Callable
 
+from wellfed.bench.find import Effort
 from wellfed.bench.run import Measured, run_benchmarks
+from wellfed.bench.setup import Options
 from wellfed.model import Ceiling, Machine
 
-__all__ = ["Measured", "measure_quick", "run_benchmarks"]
+__all__ = ["Effort", "Measured", "Options", "measure_quick", "run_benchmarks"]
 
 
 def measure_quick(

@@ -231,7 +231,7 @@ def cpu_burst(seconds: float) -> float:
 def wake_latency(seconds: float) -> float:
     """Microseconds of a round trip to another process, both having slept half a millisecond: the median, since the
     quickest are those whose CPU had not gone idle."""
-    from wellfed.bench.ping_pong import echo_process
+    from wellfed.bench.host.ping_pong import echo_process
     from wellfed.bench.setup import allowed_cpus, pin
 
     cpus = allowed_cpus()

@@ -1,35 +1,21 @@
-"""Runs the benchmarks of this folder within one budget of seconds.
+"""Runs benchmarks within one budget of seconds: some in this process, those that may take it down in another."""
 
-A benchmark is a module with IDS (of its ceilings), WEIGHT (its share of the budget), `needs(machine)` (None,
-or why it can't run here) and `measure(setup, budget_s)`. It is found by being here."""
-
-import importlib
 import os
-import pkgutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol, cast
 
-from wellfed.bench.setup import Setup
+from wellfed.bench.find import Benchmark, Effort, benchmarks, choose, is_isolated, is_wanted
+from wellfed.bench.isolate import Child
+from wellfed.bench.setup import Options, Setup
 from wellfed.model import Ceiling, Machine, Value, WellfedError
 
-MAX_SHARE_S = 5.0
-"""More seconds than this for one benchmark buy no better number in the quick tier."""
+MAX_SHARE_S = {"quick": 5.0, "full": 60.0}
+"""More seconds than this for one benchmark buy no better number. A benchmark's own MAX_S goes before it."""
 
 _LEAST_SHARE = 0.1
-
-
-class Benchmark(Protocol):
-    """What a module of this folder has when it is a benchmark."""
-
-    IDS: tuple[str, ...]
-    WEIGHT: float
-
-    def needs(self, machine: Machine) -> str | None: ...
-
-    def measure(self, setup: Setup, budget_s: float) -> list[Ceiling]: ...
 
 
 class Measured(Value, frozen=True, kw_only=True):
@@ -47,70 +33,58 @@ def run_benchmarks(
     *,
     budget_s: float,
     only: Sequence[str] = (),
+    effort: Effort = "quick",
     folder: Path | None = None,
+    options: Options | None = None,
     progress: Progress | None = None,
 ) -> Measured:
-    """Measure all, or `only` the ids or modules named. Storage is measured in `folder`.
+    """Measure all of an effort, or `only` the ids, patterns, modules or groups named. Storage is measured in `folder`.
 
     One that fails is skipped with its reason; the others go on. Raises WellfedError for an unknown id, a
     budget of nothing, and a folder that is none."""
     if not budget_s > 0:
         raise WellfedError(f"a budget of {budget_s} s measures nothing", hint="wellfed measure --budget 15")
-    setup = Setup(machine=machine, folder=_check_folder(folder or default_folder()))
-    chosen = choose(benchmarks(), only)
-    ceilings: list[Ceiling] = []
+    setup = Setup(
+        machine=machine,
+        folder=_check_folder(folder or default_folder()),
+        effort=effort,
+        only=tuple(only),
+        options=options or Options(),
+    )
+    chosen = choose(benchmarks(), only, effort)
+    reasons = {name: benchmark.needs(machine) for name, benchmark in chosen.items()}
     skipped: dict[str, str] = {}
+    ceilings: list[Ceiling] = []
+    able = [name for name, reason in reasons.items() if reason is None]
+    left_weight = sum(chosen[name].WEIGHT for name in able)
     deadline = time.monotonic() + budget_s
-    left_weight = sum(benchmark.WEIGHT for benchmark in chosen.values())
-    for name, benchmark in chosen.items():
-        # One that overran takes from those that follow, but leaves each something to measure with.
-        left_s = max(deadline - time.monotonic(), budget_s * _LEAST_SHARE)
-        share_s = min(left_s * benchmark.WEIGHT / left_weight, MAX_SHARE_S)
-        if progress is not None:
-            progress(f"measuring {name.replace('_', ' ')} ({share_s:.1f} s)")
-        found, reason = _run_one(benchmark, setup, share_s)
-        ceilings += found
-        if reason is not None:
-            skipped |= dict.fromkeys(benchmark.IDS, reason)
-        left_weight -= benchmark.WEIGHT
-    wanted = set(only) & {id for benchmark in chosen.values() for id in benchmark.IDS}
-    if wanted and not set(only) & set(chosen):
-        ceilings = [ceiling for ceiling in ceilings if ceiling.id in wanted]
-        skipped = {id: reason for id, reason in skipped.items() if id in wanted}
+    with ExitStack() as stack:
+        child = stack.enter_context(Child(setup))
+        for name, benchmark in chosen.items():
+            reason, found = reasons[name], list[Ceiling]()
+            if reason is None:
+                # One that overran takes from those that follow, but leaves each something to measure with.
+                left_s = max(deadline - time.monotonic(), budget_s * _LEAST_SHARE)
+                longest_s = getattr(benchmark, "MAX_S", MAX_SHARE_S[effort])
+                share_s = min(left_s * benchmark.WEIGHT / left_weight, longest_s)
+                if progress is not None:
+                    progress(f"measuring {_words(name)} ({share_s:.1f} s)")
+                found, reason = _run_one(name, benchmark, setup, child, share_s)
+                left_weight -= benchmark.WEIGHT
+            ceilings += [ceiling for ceiling in found if is_wanted(ceiling.id, name, only)]
+            if reason is not None:
+                skipped |= {id: reason for id in benchmark.IDS if is_wanted(id, name, only)}
     return Measured(ceilings=tuple(ceilings), skipped=skipped)
-
-
-def benchmarks() -> dict[str, Benchmark]:
-    """The benchmarks of this folder by module name."""
-    package = importlib.import_module("wellfed.bench")
-    found = {}
-    for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda info: info.name):
-        module = importlib.import_module(f"wellfed.bench.{info.name}")
-        if hasattr(module, "IDS"):
-            found[info.name] = cast(Benchmark, module)
-    return found
-
-
-def choose(found: dict[str, Benchmark], only: Sequence[str]) -> dict[str, Benchmark]:
-    """Those that give one of the ids, or have one of the names, in `only`; all when it is empty."""
-    known = {*found, *(id for benchmark in found.values() for id in benchmark.IDS)}
-    for wanted in only:
-        if wanted not in known:
-            ids = " ".join(sorted(id for benchmark in found.values() for id in benchmark.IDS))
-            raise WellfedError(
-                f"no ceiling {wanted!r}; there are {ids}", hint="wellfed measure --only os-noise"
-            )
-    return {
-        name: benchmark
-        for name, benchmark in found.items()
-        if not only or name in only or set(benchmark.IDS) & set(only)
-    }
 
 
 def default_folder() -> Path:
     """/var/tmp where there is one: /tmp is memory on many machines."""
     steady = Path("/var/tmp")
     return steady if steady.is_dir() and os.access(steady, os.W_OK) else Path(tempfile.gettempdir())
+
+
+def _words(name: str) -> str:
+    return name.rpartition(".")[2].replace("_", " ")
 
 
 def _check_folder(folder: Path) -> Path:
@@ -125,14 +99,24 @@ def _check_folder(folder: Path) -> Path:
     return folder
 
 
-def _run_one(benchmark: Benchmark, setup: Setup, budget_s: float) -> tuple[list[Ceiling], str | None]:
-    reason = benchmark.needs(setup.machine)
-    if reason is not None:
-        return [], reason
+def _run_one(
+    name: str, benchmark: Benchmark, setup: Setup, child: Child, budget_s: float
+) -> tuple[list[Ceiling], str | None]:
+    if is_isolated(benchmark):
+        return child.measure(name, budget_s)
+    return measure_here(benchmark, setup, budget_s)
+
+
+def measure_here(benchmark: Benchmark, setup: Setup, budget_s: float) -> tuple[list[Ceiling], str | None]:
+    """What a benchmark finds, and why it stopped before its end: what it found until then counts."""
+    found: list[Ceiling] = []
     try:
-        return benchmark.measure(setup, budget_s), None
+        found.extend(benchmark.measure(setup, budget_s))
     except MemoryError:
-        return [], "there was not enough memory"
+        return found, "there was not enough memory"
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
-        return [], f"{error.strerror or error}{where}"
+        return found, f"{error.strerror or error}{where}"
+    except WellfedError as error:
+        return found, str(error)
+    return found, None

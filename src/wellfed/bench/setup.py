@@ -5,7 +5,7 @@ import os
 import platform
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import psutil
 
@@ -19,12 +19,24 @@ _SC_CACHE_SIZE = {1: 188, 2: 191, 3: 194}
 """_SC_LEVEL1_DCACHE_SIZE and so on of glibc, which Python has no names for. Other C libraries refuse them."""
 
 
+class Options(Value, frozen=True, kw_only=True):
+    """What only the user can tell: `shapes` of the GEMMs of a model (M, N, K), `peers` to measure a network with
+    (HOST:PORT), `tier` to do without the better one (`driver`: no torch)."""
+
+    shapes: tuple[tuple[int, int, int], ...] = ()
+    peers: tuple[str, ...] = ()
+    tier: str | None = None
+
+
 class Setup(Value, frozen=True, kw_only=True):
     """`machine` tells sizes and counts; None in it is asked of the C library or of psutil instead. `folder`
-    is where storage is measured."""
+    is where storage is measured. `only` are the ids, patterns, modules and groups that were asked for, () for all."""
 
     machine: Machine
     folder: Path
+    effort: Literal["quick", "full"] = "quick"
+    only: tuple[str, ...] = ()
+    options: Options = Options()
 
 
 class Scale(Value, frozen=True, kw_only=True):

@@ -14,12 +14,14 @@ from pathlib import Path
 import numpy as np
 
 from wellfed.bench import noise
+from wellfed.bench.find import Effort
 from wellfed.bench.repeat import interleave
 from wellfed.bench.setup import MIB, Scale, Setup, available_bytes, build_ceiling, size_text
 from wellfed.model import Ceiling, Machine
 
 IDS = ("shm-write", "shm-read")
 WEIGHT = 1.0
+EFFORT: Effort = "quick"
 SHM = Path("/dev/shm")
 _BATCH_MAX = 128 * MIB
 _BATCH_MIN = MIB

@@ -10,12 +10,14 @@ import time
 from typing import NamedTuple
 
 from wellfed.bench import noise
+from wellfed.bench.find import Effort
 from wellfed.bench.setup import Scale, Setup, allowed_cpus, build_ceiling
 from wellfed.bench.team import Team
 from wellfed.model import Ceiling, Machine
 
 IDS = ("os-noise", "os-detour")
 WEIGHT = 1.5
+EFFORT: Effort = "quick"
 THRESHOLD_NS = 5_000
 _WINDOW_NS = 100_000_000
 _WINDOWS = 10

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wellfed.bench import noise, statistics
+from wellfed.bench.find import Effort
 from wellfed.bench.repeat import Run, interleave
 from wellfed.bench.setup import (
     MIB,
@@ -33,6 +34,7 @@ from wellfed.model import Ceiling, Machine
 
 IDS = ("memory-copy.1", "memory-copy.all", "memory-triad.1", "memory-triad.all")
 WEIGHT = 4.0
+EFFORT: Effort = "quick"
 BLOCK = 32 << 10
 """Doubles of one triad block: 256 KiB, which stays in any L2 of a server together with its two inputs."""
 _MIN_ARRAY = 64 * MIB

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wellfed.bench import noise
+from wellfed.bench.find import Effort
 from wellfed.bench.repeat import Run, interleave
 from wellfed.bench.setup import (
     GIB,
@@ -33,6 +34,7 @@ from wellfed.model import Ceiling, Machine
 
 IDS = ("latency-l2", "latency-l3", "latency-memory")
 WEIGHT = 3.0
+EFFORT: Effort = "quick"
 LINE = 64
 _STEPS = 8192
 _LOOP_BYTES = 8 << 10

@@ -22,12 +22,14 @@ import numpy as np
 import psutil
 
 from wellfed.bench import noise
+from wellfed.bench.find import Effort
 from wellfed.bench.setup import MIB, Scale, Setup, available_bytes, build_ceiling, size_text
 from wellfed.bench.statistics import p99, percentile
 from wellfed.model import Ceiling, Machine
 
 IDS = ("storage-read-seq", "storage-read-rand")
 WEIGHT = 3.5
+EFFORT: Effort = "quick"
 _CHUNK = 8 * MIB
 _FILE_MAX = 1024 * MIB
 _FILE_MIN = 16 * MIB

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from wellfed.bench import noise
+from wellfed.bench.find import Effort
 from wellfed.bench.setup import Scale, Setup, allowed_cpus, build_ceiling
 from wellfed.bench.statistics import p99
 from wellfed.bench.team import Team
@@ -20,6 +21,7 @@ from wellfed.model import Ceiling, Machine
 
 IDS = ("pipe-same-cpu", "pipe-cross-cpu")
 WEIGHT = 1.0
+EFFORT: Effort = "quick"
 _WARMUP = 50
 _BATCH = 20
 

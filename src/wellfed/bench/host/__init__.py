@@ -1,0 +1,1 @@
+"""What a host without GPUs can do: memory, processors, the kernel."""

@@ -1,0 +1,1 @@
+"""What its network can do, alone or with a host that the user names."""
