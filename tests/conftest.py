@@ -17,6 +17,7 @@ import pytest
 hypothesis.settings.register_profile("house", deadline=None, derandomize=True, database=None, max_examples=60)
 hypothesis.settings.load_profile("house")
 os.environ["WELLFED_CACHE"] = "0"  # tests leave nothing in the user's cache folder
+os.environ["WELLFED_HISTORY"] = "0"
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -56,6 +56,7 @@ __all__ = [
     "inspect",
     "load",
     "measure",
+    "measured_before",
     "pin_plan",
     "save",
     "trace",
@@ -84,8 +85,8 @@ _WORTH_PROCESSES_BYTES = 32 << 20
 """Starting processes takes as long as reading about this much."""
 _LIKELY = {"price": "2.5", "step-ms": "46.4", "budget": "15", "confirm-within": "120s"}
 
-QUICK_S = 15.0
-"""Seconds that `measure` takes when not told otherwise."""
+QUICK_S, FULL_S = 15.0, 600.0
+"""Seconds that `measure` takes when not told otherwise, and with everything."""
 
 PathLike = str | os.PathLike[str]
 
@@ -123,23 +124,54 @@ def check(
 
 def measure(
     *,
-    budget_s: float = QUICK_S,
+    budget_s: float | None = None,
     only: Sequence[str] = (),
+    full: bool = False,
     folder: PathLike | None = None,
+    shapes: Sequence[tuple[int, int, int]] = (),
+    tier: str | None = None,
     progress: Progress | None = None,
 ) -> Case:
-    """Measure the ceilings of this machine in about `budget_s` seconds: memory bandwidth and latency,
-    storage, shared memory, noise. Each has n, spread, a plausible band and a verdict of its own.
+    """Measure the ceilings of this machine: memory, processors, storage, network, GPUs, collectives. Each has n, spread, a
+    plausible band and a verdict of its own.
 
-    `only` are the ids or benchmarks to measure, `folder` is where storage is measured. What could not be
-    measured is in `machine.gaps`, with the reason. Raises WellfedError for an unknown id."""
+    `budget_s` are the seconds to spend in all (QUICK_S, or FULL_S with `full`). `only` are the ids, patterns (`h2d.*`), modules or
+    groups to measure; `folder` is where storage is measured, `shapes` are GEMMs of your model as (M, N, K), `tier` (`driver`)
+    does without torch. What could not be measured is in `machine.gaps`, with the reason. The result is added to this user's
+    history (see `measured_before`). Raises WellfedError for an unknown id."""
+    from wellfed.bench import Options, history
+
+    budget_s = (FULL_S if full else QUICK_S) if budget_s is None else budget_s
     _check_number("budget", budget_s, 0, MAX_BUDGET_S, "s")
     looked = inspect()
     assert looked.machine is not None
     machine, ceilings = _measured(
-        looked.machine, budget_s, progress, only=only, folder=None if folder is None else Path(folder)
+        looked.machine,
+        budget_s,
+        progress,
+        only=only,
+        effort="full" if full else "quick",
+        folder=None if folder is None else Path(folder),
+        options=Options(shapes=tuple(shapes), tier=tier),
     )
+    history.remember(ceilings)
     return replace(looked, made_by=_made_by("measure"), machine=machine, ceilings=ceilings)
+
+
+def measured_before(before: str | None = None) -> tuple[Case, dict[str, str]]:
+    """The newest ceiling of each id that this user has measured on machines of this make, and when each was (ISO 8601, by id);
+    with `before` only those older than that moment."""
+    from wellfed.bench import history
+    from wellfed.bench.setup import hardware_key
+
+    looked = inspect()
+    assert looked.machine is not None
+    kept = history.recall(hardware_key(looked.machine))
+    newest = history.latest([one for one in kept if before is None or one.at < before])
+    case = replace(
+        looked, made_by=_made_by("measure"), ceilings=tuple(one.ceiling for one in newest.values())
+    )
+    return case, {id: one.at for id, one in newest.items()}
 
 
 def trace(

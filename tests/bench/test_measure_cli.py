@@ -70,3 +70,26 @@ def test_nothing_measured_is_an_error(run_cli: RunCli, monkeypatch: pytest.Monke
     assert result.code == 2
     assert "not measured: pipe-same-cpu: not here" in result.err
     assert "nothing could be measured" in result.err
+
+
+def test_the_history_is_shown_and_compared(
+    run_cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WELLFED_HISTORY", str(tmp_path))
+    assert run_cli("measure", "--last").code == 2, "nothing yet"
+    assert run_cli("measure", *SHORT).code == 0
+    (file,) = tmp_path.iterdir()
+    long_ago = file.read_text().replace('"at":"2', '"at":"1')
+    for field in ("best", "median", "p10", "p90"):
+        long_ago = long_ago.replace(f'"{field}":', f'"{field}":9000')
+    file.write_text(long_ago)
+    again = run_cli("measure", *SHORT)
+    assert "pipe-same-cpu: median -" in again.err and "no sample range in common" in again.err
+    last = run_cli("measure", "--last", "--format", "json")
+    assert [c["id"] for c in json.loads(last.out)["ceilings"]] == ["pipe-same-cpu"]
+
+
+@pytest.mark.parametrize("shape", ["1,2", "0,1,1", "a,b,c", "1,2,3,4", "9999999,1,1"])
+def test_a_shape_that_is_none_is_refused(run_cli: RunCli, shape: str) -> None:
+    result = run_cli("measure", *SHORT, "--shape", shape)
+    assert result.code == 2 and "M,N,K" in result.err

@@ -1,29 +1,31 @@
 """`wellfed measure`: the real ceilings of this machine."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from wellfed.cli.common import Output, emit, note, output_options
 from wellfed.cli.progress import progress
 
+if TYPE_CHECKING:
+    from wellfed.model import Case
 
-@click.command("measure", epilog="Example: wellfed measure --dir /data")
-@click.option(
-    "--quick", is_flag=True, help="Seconds, without a GPU; the only tier so far, so also the default."
-)
+_MOST_DIMENSION = 1 << 20
+
+
+@click.command("measure", epilog="Example: wellfed measure --full --dir /data --shape 4096,14336,4096")
+@click.option("--quick/--full", default=True, help="Half a minute, or everything in ten.  [default: quick]")
 @click.option(
     "--only",
     multiple=True,
     metavar="ID",
-    help="Measure this ceiling alone (memory-copy.all, os-noise...); repeatable.",
+    help="This alone: an id (memory-copy.all), a pattern ('h2d.*'), a group (host, storage, network, gpu, comm); repeatable.",
 )
 @click.option(
     "--budget",
     "budget_s",
     type=click.FloatRange(min=0, min_open=True),
-    default=15.0,
-    show_default=True,
     metavar="S",
     help="Seconds to spend on all of it.",
 )
@@ -34,22 +36,95 @@ from wellfed.cli.progress import progress
     metavar="FOLDER",
     help="Where storage is measured: in a temporary file of at most 1 GiB.  [default: /var/tmp]",
 )
+@click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    metavar="M,N,K",
+    help="Also a matrix product of your model: (M, K) by (K, N); repeatable.",
+)
+@click.option("--tier", type=click.Choice(["driver", "torch"]), help="GPUs by this tier alone.")
+@click.option("--last", is_flag=True, help="Measure nothing: show what was measured on this machine before.")
 @output_options("text", "json", "md", "html")
-def command(quick: bool, only: tuple[str, ...], budget_s: float, folder: Path | None, output: Output) -> None:
-    """Measure memory bandwidth and latency, storage, shared memory, and what the system takes away.
+def command(
+    quick: bool,
+    only: tuple[str, ...],
+    budget_s: float | None,
+    folder: Path | None,
+    shapes: tuple[str, ...],
+    tier: str | None,
+    last: bool,
+    output: Output,
+) -> None:
+    """Measure what this machine can really do: memory, processors, storage, network, GPUs, collectives.
 
     Each ceiling comes with its spread, the number of samples, what disturbed it, and a verdict: ok, low (worse
     than such machines usually are), implausible (better than they can be) or noisy.
     """
     from wellfed import api
+
+    if last:
+        _show_last(output)
+        return
+    wanted = tuple(_shape(text) for text in shapes)
+    with progress() as say:
+        case = api.measure(
+            budget_s=budget_s,
+            only=only,
+            full=not quick,
+            folder=folder,
+            shapes=wanted,
+            tier=tier,
+            progress=say,
+        )
+    _check_found(case)
+    _tell_changes(case)
+    emit(case, output, kind="measure")
+
+
+def _check_found(case: "Case") -> None:
     from wellfed.model import WellfedError
 
-    with progress() as say:
-        case = api.measure(budget_s=budget_s, only=only, folder=folder, progress=say)
     assert case.machine is not None
     for key, reason in case.machine.gaps.items():
         if key.startswith("ceilings["):
             note(f"not measured: {key[9:-1]}: {reason}")
     if not case.ceilings:
         raise WellfedError("nothing could be measured", hint="wellfed measure --dir FOLDER --budget 15")
+
+
+def _show_last(output: Output) -> None:
+    from wellfed import api
+    from wellfed.model import WellfedError
+
+    case, times = api.measured_before()
+    if not case.ceilings:
+        raise WellfedError("nothing has been measured on a machine like this", hint="wellfed measure --quick")
+    note(f"measured {min(times.values())} to {max(times.values())}")
     emit(case, output, kind="measure")
+
+
+def _tell_changes(case: "Case") -> None:
+    """What is not what it was: the middle 80 % of the samples of then and now have nothing in common."""
+    from wellfed import api
+
+    before, times = api.measured_before(before=case.made_at)
+    old = {ceiling.id: ceiling for ceiling in before.ceilings}
+    for now in case.ceilings:
+        then = old.get(now.id)
+        if then is None or (then.size, then.dtype, then.method) != (now.size, now.dtype, now.method):
+            continue
+        if now.p10 > then.p90 or now.p90 < then.p10:
+            note(
+                f"{now.id}: median {now.median / then.median - 1:+.0%} against {times[now.id][:10]}, and no sample range in common"
+            )
+
+
+def _shape(text: str) -> tuple[int, int, int]:
+    parts = text.replace("x", ",").split(",")
+    numbers = [int(part) for part in parts if part.strip().isdigit()]
+    if len(parts) != 3 or len(numbers) != 3 or not all(0 < n <= _MOST_DIMENSION for n in numbers):
+        raise click.UsageError(
+            f"--shape {text}: a matrix product is M,N,K, each 1 to {_MOST_DIMENSION:,}; for example --shape 4096,14336,4096"
+        )
+    return numbers[0], numbers[1], numbers[2]
