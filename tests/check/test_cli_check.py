@@ -227,3 +227,9 @@ def test_a_giant_configuration_is_not_read(tmp_path: Path) -> None:
 def test_a_folder_of_that_name_is_no_file(tmp_path: Path) -> None:
     (tmp_path / "wellfed.toml").mkdir()
     assert read_config(tmp_path).ignore == {}
+
+
+@pytest.mark.parametrize(("asked", "nearest"), [("T", "T001"), ("NUMA", "NUMA01"), ("data-wai", "T110")])
+def test_the_nearest_check_is_one_that_was_meant(run_cli, asked: str, nearest: str) -> None:
+    _, _, err = run_cli("explain", asked)
+    assert f"hint: wellfed explain {nearest}" in err

@@ -220,3 +220,15 @@ def test_a_limit_of_addresses_leaves_the_report_whole(tmp_path: Path) -> None:
     done = shell(f"cd {tmp_path} && ulimit -v {16 << 20} && wellfed doctor --demo")
     assert done.returncode == 0, done.stderr
     assert "ulimit -v" in (tmp_path / "report.html").read_text()
+
+
+def test_a_saved_trace_is_shown_again(run_cli, tmp_path: Path) -> None:
+    saved = tmp_path / "my.case"
+    first = run_cli("trace", TRACE, "--save", saved)
+    assert run_cli("trace", saved).out == first.out
+    assert "is shown as it is" in run_cli("trace", saved, "--rank", "0").err
+
+
+def test_a_window_without_gpu_events_does_not_say_that_there_are_none(run_cli) -> None:
+    out = run_cli("trace", TRACE, "--window", "10s:11s").out
+    assert out.startswith("no GPU event in the window looked at")

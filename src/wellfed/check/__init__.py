@@ -75,8 +75,19 @@ def require_code(code: str) -> str:
     if code in _host_pages() or code in _trace_pages():
         return code
     plain = code.upper().replace("-", "").replace("_", "")
-    near = difflib.get_close_matches(plain, codes(), n=3, cutoff=0.5) or list(codes()[:3])
+    near = _nearest(code.lower(), plain)
     raise WellfedError(f"no check `{code}`; nearest: {', '.join(near)}", hint=f"wellfed explain {near[0]}")
+
+
+def _nearest(name: str, plain: str) -> list[str]:
+    """Codes that begin so, are spelled nearly so, or whose check has a name with this in it or nearly so."""
+    begins = [code for code in codes() if plain and code.startswith(plain)]
+    named = {manual(code).name: code for code in codes()}
+    within = [code for known, code in named.items() if len(name) > 2 and name in known]
+    alike = difflib.get_close_matches(plain, codes(), n=3, cutoff=0.5)
+    spelled = [named[known] for known in difflib.get_close_matches(name, named, n=3)]
+    found = list(dict.fromkeys([*begins, *within, *alike, *spelled]))
+    return found[:3] or list(codes()[:3])
 
 
 @cache

@@ -29,7 +29,9 @@ def headline(case: Case) -> Headline:
 
 def _nothing_found(case: Case) -> str:
     if case.ranks and not case.pipeline and all(rank.budget is None for rank in case.ranks):
-        return "no GPU event was recorded: what starves this work is not known"
+        outside = any(warning.code == "window" for warning in case.warnings)
+        lack = "no GPU event in the window looked at" if outside else "no GPU event was recorded"
+        return f"{lack}: what starves this work is not known"
     starved = max(case.ranks, key=_beside_compute, default=None)
     if starved is not None and _beside_compute(starved) > MOST_UNEXPLAINED:
         return _unexplained(starved, alone=len(case.ranks) == 1)

@@ -70,7 +70,7 @@ def command(
     PATH is a file, a folder or a glob. Read are traces of PyTorch's profiler (.json .gz .zst), of Nsight Systems
     (.sqlite, from `nsys export`), of rocprofv3 (JSON) and of JAX (.trace.json.gz); PyTorch's memory
     snapshots (.pickle) and flight-recorder dumps (nccl_trace_rank_N); Parquet files of a pipeline's operation
-    records. --how shows how to record them."""
+    records; a saved .case is shown again. --how shows how to record them."""
     from wellfed import api
     from wellfed.ingest.workers import ray_executor
 
@@ -79,6 +79,11 @@ def command(
     ):
         raise click.UsageError("--ray and an export for Perfetto don't go together")
     keep_inputs(output, paths)
+    if len(paths) == 1 and paths[0].lower().endswith(".case"):
+        if ranks or steps or window or step_ms or price or network or ray:
+            raise click.UsageError(f"{paths[0]} was judged already: it is shown as it is, without options")
+        emit(api.load(paths[0]), output, kind="trace", fail_on=fail_on)
+        return
     with exporting(output) as export:
         case = api.trace(
             list(paths),

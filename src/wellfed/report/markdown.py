@@ -83,7 +83,7 @@ def _step(case: Case) -> list[str]:
     rank = story.shown_rank(case)
     told = story.step_story(rank) if rank is not None else None
     if told is None:
-        return ["No GPU event in this trace.", ""] if case.ranks else []
+        return [f"{story.no_gpu_event(case)}.", ""] if case.ranks else []
     factor, unit, decimals = words.column_scale(told.span_ns)
     rows = [
         (

@@ -52,7 +52,7 @@ def step(case: Case, pictures: Pictures) -> Safe:
     if rank is None or told is None:
         if not case.ranks:
             return NOTHING
-        lack = "The trace holds no GPU event, so there is no step to take apart."
+        lack = f"{story.no_gpu_event(case)}, so there is no step to take apart."
         return join((tag("h2", "Where the step goes"), tag("p", lack)))
     note = told.basis
     if len(case.ranks) > 1:

@@ -318,6 +318,12 @@ def code_list(verdicts: Iterable[Verdict], *, limit: int = 12) -> str:
 # --- headline and next step ----------------------------------------------------------------------------
 
 
+def no_gpu_event(case: Case) -> str:
+    """What a trace without one is said to be: cut down to a window, it may hold many outside."""
+    outside = any(warning.code == "window" for warning in case.warnings)
+    return "No GPU event in the window looked at" if outside else "No GPU event in this trace"
+
+
 def headline(case: Case, view: View = "doctor") -> Headline:
     """The case's own headline, or the plainest true sentence that can be made of it."""
     if case.headline is not None:

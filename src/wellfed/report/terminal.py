@@ -80,7 +80,7 @@ def _step(case: Case, width: int) -> list[Line]:
     if rank is None:
         if not case.ranks:
             return []
-        return flow(prose("No GPU event in this trace, so there is no step to take apart."), width)
+        return flow(prose(f"{story.no_gpu_event(case)}, so there is no step to take apart."), width)
     told = story.step_story(rank)
     if told is None:
         return []
