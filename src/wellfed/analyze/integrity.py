@@ -211,7 +211,7 @@ def _steps(steps: HostSteps) -> Iterator[TraceWarning]:
         yield TraceWarning(
             code="no-steps",
             count=0,
-            sample="no ProfilerStep and nothing step-like recurs; call profiler.step() each step",
+            sample="no ProfilerStep and nothing step-like recurs; mark each step, as `wellfed trace --how` shows",
             weakens="per-step numbers and every gain",
         )
     elif steps.source == RECURRING:
@@ -219,7 +219,7 @@ def _steps(steps: HostSteps) -> Iterator[TraceWarning]:
             code="steps-by-recurrence",
             count=len(steps),
             sample=f"no step is marked: the {len(steps)} steps are the device's work that recurs, and one may be a"
-            " layer or several steps of yours; call profiler.step() each step",
+            " layer or several steps of yours; mark each step, as `wellfed trace --how` shows",
             weakens="where a step begins and what counts as one; gains are ratios, and stay",
         )
     lost = len(steps) - len(unbroken(steps))

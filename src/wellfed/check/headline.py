@@ -115,7 +115,7 @@ def _promise(verdict: Verdict) -> str:
         return ""
     if (gain.speedup or 0.0) > RATIO_PROMISE and gain.saves_ms:
         return f"; cured, a step takes {gain.saves_ms:.3g} ms less ({gain.basis})"
-    return f"; cured, a step is {gain.low:.3g} to {gain.high:.3g} times as fast ({gain.basis})"
+    return f"; cured, a step is {_ratio(gain.low)} to {_ratio(gain.high)} times as fast ({gain.basis})"
 
 
 def _all_cured(case: Case, first: Verdict) -> str:
@@ -130,4 +130,9 @@ def _all_cured(case: Case, first: Verdict) -> str:
         return ""
     if (alone.low or 1.0) > both[0] or (alone.high or 1.0) > both[1]:
         return ""
-    return f"; every finding cured, {both[0]:.3g} to {both[1]:.3g} times"
+    return f"; every finding cured, {_ratio(both[0])} to {_ratio(both[1])} times"
+
+
+def _ratio(value: float) -> str:
+    """With as many digits as the findings below show."""
+    return f"{value:.2f}" if value < 2 else f"{value:.1f}" if value < RATIO_PROMISE else f"{value:,.0f}"
