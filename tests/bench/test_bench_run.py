@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from wellfed.bench import find, measure_quick, noise, repeat, run, run_benchmarks
-from wellfed.bench.host import memory_bandwidth, memory_latency, os_noise, ping_pong, shared_memory
+from wellfed.bench.host import (
+    memory_bandwidth,
+    memory_latency,
+    os_noise,
+    pages,
+    ping_pong,
+    shared_memory,
+    stream,
+)
 from wellfed.bench.setup import Setup, allowed_cpus, hardware_key, size_text, usable_threads
 from wellfed.bench.storage import reads as storage
 from wellfed.bench.team import Team
@@ -23,6 +31,10 @@ MACHINE = Machine(cpu=Cpu(l3_bytes=1 << 20, l3_groups=1, model_name="An Invented
 UNITS = {
     "memory-copy.1": "GB/s",
     "memory-copy.all": "GB/s",
+    "memory-scale.1": "GB/s",
+    "memory-scale.all": "GB/s",
+    "memory-add.1": "GB/s",
+    "memory-add.all": "GB/s",
     "memory-triad.1": "GB/s",
     "memory-triad.all": "GB/s",
     "latency-l2": "ns",
@@ -210,12 +222,17 @@ def test_a_team_works_at_once_and_reports_errors() -> None:
 
 
 def test_copy_and_triad_compute_what_they_claim() -> None:
-    size = memory_bandwidth.BLOCK + 17
-    arrays = memory_bandwidth.make_arrays(size)
-    memory_bandwidth.copy(arrays)
-    assert np.array_equal(arrays.a, arrays.b)
-    memory_bandwidth.triad(arrays)
-    assert np.array_equal(arrays.a, np.full(size, 1.0 + 3.0 * 2.0))
+    """Of each engine: a = f(b, c) in whole lines, and nothing beyond."""
+    want = {"copy": 1.0, "scale": 3.0, "add": 3.0, "triad": 7.0}
+    size = 2 * stream.BLOCK + 8
+    whole = [pages.allocate(8 * (size + 8), huge=False).view(np.float64) for _ in range(3)]
+    for engine in memory_bandwidth.engines_for(stream.KERNELS):
+        for kernel, work in engine.kernels.items():
+            for array, value in zip(whole, (0.0, 1.0, 2.0), strict=True):
+                array.fill(value)
+            work(*(array[:size] for array in whole))
+            assert np.all(whole[0][:size] == want[kernel]), (engine.name, kernel)
+            assert np.all(whole[0][size:] == 0.0), (engine.name, kernel)
 
 
 def test_arrays_are_four_times_the_cache_or_say_why_not() -> None:

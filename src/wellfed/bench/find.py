@@ -62,7 +62,7 @@ def choose(found: dict[str, Benchmark], only: Sequence[str], effort: Effort) -> 
 
 def names(wanted: str, name: str, benchmark: Benchmark) -> bool:
     """Whether `wanted` is this benchmark, its module, its group, one of its ids, or a pattern (`h2d.*`) of them."""
-    return is_whole(wanted, name) or any(_meets(wanted, id) for id in benchmark.IDS)
+    return is_whole(wanted, name) or any(meets(wanted, id) for id in benchmark.IDS)
 
 
 def is_whole(wanted: str, name: str) -> bool:
@@ -73,9 +73,9 @@ def is_whole(wanted: str, name: str) -> bool:
 
 def is_wanted(id: str, name: str, only: Sequence[str]) -> bool:
     """Whether a ceiling of the benchmark `name` was asked for."""
-    return not only or any(is_whole(wanted, name) or _meets(wanted, id) for wanted in only)
+    return not only or any(is_whole(wanted, name) or meets(wanted, id) for wanted in only)
 
 
-def _meets(wanted: str, id: str) -> bool:
+def meets(wanted: str, id: str) -> bool:
     """Either may be a pattern: `gemm.*` is a family of ours, `h2d.*` what a user types."""
     return fnmatch.fnmatchcase(wanted, id) or fnmatch.fnmatchcase(id, wanted)
