@@ -1,22 +1,18 @@
 """The benchmarks themselves, with next to no time: invariants of what they return, never a speed."""
 
 import errno
+import fnmatch
 import os
+import re
 import threading
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from wellfed.bench import find, measure_quick, noise, repeat, run, run_benchmarks
 from wellfed.bench.host import (
-    memory_bandwidth,
-    memory_latency,
-    os_noise,
-    pages,
     ping_pong,
     shared_memory,
-    stream,
 )
 from wellfed.bench.setup import Setup, allowed_cpus, hardware_key, size_text, usable_threads
 from wellfed.bench.storage import reads as storage
@@ -28,27 +24,6 @@ from wellfed.model.machine import Container, Cpu, Kernel, Memory
 
 TINY_S = 0.05
 MACHINE = Machine(cpu=Cpu(l3_bytes=1 << 20, l3_groups=1, model_name="An Invented CPU", cores=2))
-UNITS = {
-    "memory-copy.1": "GB/s",
-    "memory-copy.all": "GB/s",
-    "memory-scale.1": "GB/s",
-    "memory-scale.all": "GB/s",
-    "memory-add.1": "GB/s",
-    "memory-add.all": "GB/s",
-    "memory-triad.1": "GB/s",
-    "memory-triad.all": "GB/s",
-    "latency-l2": "ns",
-    "latency-l3": "ns",
-    "latency-memory": "ns",
-    "os-noise": "%",
-    "os-detour": "us",
-    "pipe-same-cpu": "us",
-    "pipe-cross-cpu": "us",
-    "storage-read-seq": "MB/s",
-    "storage-read-rand": "IOPS",
-    "shm-write": "GB/s",
-    "shm-read": "GB/s",
-}
 
 
 @pytest.fixture
@@ -60,11 +35,10 @@ def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setup:
 
 
 def _hold(ceiling: Ceiling) -> None:
-    assert ceiling.unit == UNITS[ceiling.id]
     assert ceiling.n > 0 and ceiling.cv >= 0 and ceiling.seconds > 0
     assert 0 <= ceiling.p10 <= ceiling.median <= ceiling.p90
     assert ceiling.best >= ceiling.p90 if ceiling.higher_is_better else ceiling.best <= ceiling.p10
-    assert ceiling.higher_is_better == (ceiling.unit in ("GB/s", "MB/s", "IOPS"))
+    assert ceiling.higher_is_better == (ceiling.unit.endswith("/s") or ceiling.unit == "IOPS")
     assert ceiling.hardware_key == hardware_key(MACHINE)
     assert ceiling.band and ceiling.band[0] < ceiling.band[1] and ceiling.band_source
     assert ceiling.method and ceiling.title and ceiling.size
@@ -73,25 +47,26 @@ def _hold(ceiling: Ceiling) -> None:
     assert ceiling.peak is None and ceiling.ratio is None, "nobody told us the speed of the DIMMs"
 
 
-@pytest.mark.parametrize("name", sorted(find.benchmarks()))
+@pytest.mark.parametrize("name", sorted(n for n, b in find.benchmarks().items() if not find.is_isolated(b)))
 def test_each_benchmark_keeps_its_promises(name: str, setup: Setup) -> None:
     benchmark = find.benchmarks()[name]
     reason = benchmark.needs(setup.machine)
     if reason is not None:
         pytest.skip(reason)
     threads = threading.active_count()
-    ceilings = benchmark.measure(setup, TINY_S)
+    ceilings = list(benchmark.measure(setup, TINY_S))
     assert ceilings
     for ceiling in ceilings:
-        assert ceiling.id in benchmark.IDS
+        assert any(fnmatch.fnmatchcase(ceiling.id, id) for id in benchmark.IDS), ceiling.id
         _hold(ceiling)
     assert threading.active_count() == threads, "no thread is left behind"
     assert not list(setup.folder.iterdir()), "no file is left behind"
 
 
-def test_every_ceiling_has_one_id_and_a_unit() -> None:
+def test_every_ceiling_has_one_id() -> None:
     ids = [id for benchmark in find.benchmarks().values() for id in benchmark.IDS]
-    assert sorted(ids) == sorted(UNITS)
+    assert len(set(ids)) == len(ids)
+    assert all(re.fullmatch(r"[a-z0-9-]+(\.[a-z0-9-]+)*(\.\*)?", id) for id in ids)
 
 
 # -- running them ------------------------------------------------------------------------------------------
@@ -219,67 +194,6 @@ def test_a_team_works_at_once_and_reports_errors() -> None:
     with pytest.raises(OSError, match="broken"), Team(cpus) as team:
         team.run(fail)
     assert all(thread.daemon is False or not thread.is_alive() for thread in threading.enumerate()[1:])
-
-
-def test_copy_and_triad_compute_what_they_claim() -> None:
-    """Of each engine: a = f(b, c) in whole lines, and nothing beyond."""
-    want = {"copy": 1.0, "scale": 3.0, "add": 3.0, "triad": 7.0}
-    size = 2 * stream.BLOCK + 8
-    whole = [pages.allocate(8 * (size + 8), huge=False).view(np.float64) for _ in range(3)]
-    for engine in memory_bandwidth.engines_for(stream.KERNELS):
-        for kernel, work in engine.kernels.items():
-            for array, value in zip(whole, (0.0, 1.0, 2.0), strict=True):
-                array.fill(value)
-            work(*(array[:size] for array in whole))
-            assert np.all(whole[0][:size] == want[kernel]), (engine.name, kernel)
-            assert np.all(whole[0][size:] == 0.0), (engine.name, kernel)
-
-
-def test_arrays_are_four_times_the_cache_or_say_why_not() -> None:
-    cache = 8 << 20
-    machine = Machine(cpu=Cpu(l3_bytes=cache, l3_groups=2))
-    plan = memory_bandwidth.plan_arrays(machine, 4, 1 << 40)
-    assert plan.limit is None and plan.array_bytes >= 4 * cache
-    alone = memory_bandwidth.plan_arrays(machine, 1, 1 << 40)
-    assert alone.over_cache is not None and plan.over_cache is not None
-    assert alone.over_cache == pytest.approx(2 * plan.over_cache), "one thread has one of the two L3"
-    short = memory_bandwidth.plan_arrays(machine, 4, 1)
-    assert short.limit == "time" and short.array_bytes >= cache, (
-        "never smaller than the cache for want of time"
-    )
-    huge = memory_bandwidth.plan_arrays(Machine(cpu=Cpu(l3_bytes=1 << 60)), 4, 1 << 62)
-    assert huge.limit == "memory" and huge.over_cache is not None and huge.over_cache < 1
-
-
-def test_the_walk_visits_every_line_once() -> None:
-    size = 64 * memory_latency.LINE
-    cycle = memory_latency.make_cycle(size, np.random.default_rng(1))
-    place, seen = 0, []
-    for _ in range(64):
-        seen.append(place)
-        place = int(cycle[place])
-    assert place == 0 and sorted(seen) == list(range(0, size // 8, 8))
-    assert memory_latency.walks(memory_latency.make_cycle(1 << 16, np.random.default_rng(1)))
-
-
-def test_a_numpy_that_copies_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def polite(cycle: memory_latency.Cycle, path: memory_latency.Cycle) -> memory_latency.Cycle:
-        path[1:] = np.take(cycle, path[:-1].copy(), mode="wrap")
-        return path
-
-    monkeypatch.setattr(memory_latency, "_walk", polite)
-    reason = memory_latency.needs(MACHINE)
-    assert reason is not None and "can't chase pointers" in reason
-
-
-def test_spin_finds_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
-    # 100 ns between readings, except one of 7 us.
-    times = iter([0, 0, 100, 200, 7200, *range(7300, 30_000, 100)])
-    monkeypatch.setattr(os_noise.time, "perf_counter_ns", lambda: next(times))
-    seen = os_noise.spin(10_000, 10_000)
-    assert seen.gaps == 1
-    assert seen.windows == [(7000, 7000, 10_000)]
-    assert seen.granularity_ns == pytest.approx(100)
 
 
 def test_the_other_process_ends_with_the_pipe() -> None:

@@ -360,3 +360,10 @@ def test_a_serial_number_is_hidden_where_a_sentence_tells_it() -> None:
     hidden = redact_tree(tree)
     assert serial not in str(hidden)
     assert hidden["verdicts"][0]["evidence"][0]["text"] == "name NVIDIA H200, serial serial-1, 141 GB"
+
+
+def test_what_a_ceiling_depended_on_stays() -> None:
+    """Its `environment` holds versions and settings that we wrote; other mappings of that name hold variables."""
+    ceiling = {"hardware_key": "abc", "environment": {"blas": "openblas 0.3.31.188.0", "capability": "AVX512"}}
+    assert redact_tree(ceiling) == ceiling
+    assert redact_tree({"environment": {"capability": "AVX512"}}) != {"environment": {"capability": "AVX512"}}

@@ -436,6 +436,9 @@ def _public_mapping(redactor: Redactor, value: dict[str, Any], key: str) -> dict
             out[public_name] = redactor.environment({name: item})[name]
         elif is_fact and name in ("value", "raw"):
             out[name] = _public_fact(redactor, item, field, str(value["key"]))
+        elif name == "environment" and "hardware_key" in value:
+            # A ceiling's: versions and settings that we wrote, not variables of the user's.
+            out[name] = _public(redactor, item, "version")
         else:
             out[public_name] = _public(redactor, item, name)
     return out

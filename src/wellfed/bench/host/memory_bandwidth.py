@@ -135,7 +135,9 @@ def measure_teams(
         for which, threads in teams.items():
             team = stack.enter_context(Team(cpus[:threads]))
             left_s = max(budget_s - (time.monotonic() - began), budget_s / 3)
-            plan = plans[which] = plan_arrays(machine, threads, affordable_bytes(team, left_s), len(teams))
+            plan = plans[which] = plan_arrays(
+                machine, threads, affordable_bytes(team, left_s) * 2 // len(teams), len(teams)
+            )
             arrays = make_arrays(team, plan.array_bytes)
             huge[which] = pages.huge_share(arrays.a)
             for kernel in kernels:

@@ -1,21 +1,17 @@
-"""Load-to-use latency by working set: a walk through a random cycle of cache lines, one dependent load a step.
+"""Load-to-use latency by level: a walk through a random cycle of cache lines (see `chase`).
 
-The walk runs at C speed inside numpy: `np.take(cycle, path[:-1], out=path[1:], mode="wrap")` reads the index
-that it has just written, so each load waits for the one before. That numpy does not copy the overlapping
-arguments first is no promise of numpy's, so each run checks that the path is a path, and refuses otherwise.
-The step costs about 2 ns more than a C loop's (the index goes through the store buffer); the same walk in a
-set that fits in L1, taken in turn, is given as `loop_ns` for comparison. Checked against a C pointer chase:
-benchmarks/stream_vs_c.py.
+Memory twice: in huge pages, and in pages of 4 KiB, where each load also takes a walk through the page tables. What
+lies between the two is what huge pages are worth to random access (embedding tables, hash joins, Python objects).
 """
 
 import time
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from wellfed.bench import noise
-from wellfed.bench.find import Effort
+from wellfed.bench.host import chase, pages
+from wellfed.bench.host.chase import LINE, STEPS, Chaser, Cycle
 from wellfed.bench.repeat import Run, interleave
 from wellfed.bench.setup import (
     GIB,
@@ -32,22 +28,19 @@ from wellfed.bench.statistics import percentile
 from wellfed.bench.team import Team
 from wellfed.model import Ceiling, Machine
 
-IDS = ("latency-l2", "latency-l3", "latency-memory")
+IDS = ("latency-l2", "latency-l3", "latency-memory", "latency-memory-4k")
 WEIGHT = 3.0
-EFFORT: Effort = "quick"
-LINE = 64
-_STEPS = 8192
+EFFORT = "quick"
 _LOOP_BYTES = 8 << 10
-_LINES_PER_BUDGET_S = 1_500_000
-"""A shuffled cycle of a million lines takes a sixth of a second to build."""
+_LINES_PER_BUDGET_S = 1_000_000
+"""A shuffled cycle of a million lines takes a sixth of a second to build, and a copy of it a little more."""
 _DOMINATED = 0.5
-
-Cycle = npt.NDArray[np.intp]
 
 BANDS: dict[str, tuple[float, float]] = {
     "latency-l2": (1.5, 30.0),
     "latency-l3": (5.0, 200.0),
     "latency-memory": (40.0, 600.0),
+    "latency-memory-4k": (40.0, 1200.0),
 }
 
 
@@ -63,32 +56,44 @@ class Level(NamedTuple):
 
 
 def needs(machine: Machine) -> str | None:
-    """A little memory, and a numpy that walks."""
+    """A little memory, and something that walks."""
     if available_bytes(machine) < GIB // 4:
         return "less than 256 MiB of memory are available"
-    if not walks(make_cycle(_LOOP_BYTES, np.random.default_rng(0))):
-        return f"numpy {np.__version__} copies overlapping arguments of np.take, so it can't chase pointers"
-    return None
+    return chase.cannot_walk()
 
 
 def measure(setup: Setup, budget_s: float) -> list[Ceiling]:
     """The latency of each cache level and of memory, on one pinned CPU."""
     before = noise.read_counters()
-    rng = np.random.default_rng(20)
+    chaser = chase.best_chaser()
     levels = choose_levels(setup.machine, budget_s)
-    runs: dict[str, Run] = {"loop": walker(make_cycle(_LOOP_BYTES, rng))}
+    cycles = make_cycles(levels)
+    runs: dict[str, Run] = {"loop": chase.walker(chaser, cycles["loop"])}
+    runs |= {level.id: chase.walker(chaser, cycles[level.id], warm=level.cached) for level in levels}
     samples: dict[str, list[float]] = {}
 
     def work(_: int) -> None:
-        runs.update(
-            {level.id: walker(make_cycle(level.set_bytes, rng), warm=level.cached) for level in levels}
-        )
         samples.update(interleave(runs, budget_s - (time.monotonic() - before.at_s)))
 
     with Team(allowed_cpus()[-1:]) as team:
         team.run(work)
     loop_ns = percentile(samples["loop"], 50)
-    return [_ceiling(setup, before, level, samples[level.id], loop_ns) for level in levels]
+    return [
+        _ceiling(setup, before, level, samples[level.id], loop_ns, chaser, cycles[level.id])
+        for level in levels
+    ]
+
+
+def make_cycles(levels: list[Level]) -> dict[str, Cycle]:
+    """A cycle for each level, and a small one to know the loop's own time by."""
+    rng = np.random.default_rng(20)
+    cycles = {"loop": chase.make_cycle(_LOOP_BYTES, rng)}
+    for level in levels:
+        if level.id == "latency-memory-4k":
+            cycles[level.id] = chase.copy_cycle(cycles["latency-memory"], huge=False)
+        else:
+            cycles[level.id] = chase.make_cycle(level.set_bytes, rng)
+    return cycles
 
 
 def choose_levels(machine: Machine, budget_s: float) -> list[Level]:
@@ -104,53 +109,23 @@ def choose_levels(machine: Machine, budget_s: float) -> list[Level]:
     wanted = max(4 * (l3 or 0), 256 * MIB)
     by_time = int(budget_s * _LINES_PER_BUDGET_S * LINE)
     size = max(min(wanted, max(by_time, l3 or 0), available_bytes(machine) // 8), MIB)
-    levels.append(Level("latency-memory", "memory latency", size, False, size / l3 if l3 else None))
+    over = size / l3 if l3 else None
+    levels.append(Level("latency-memory", "memory latency", size, False, over))
+    levels.append(Level("latency-memory-4k", "memory latency, 4 KiB pages", size, False, over))
     return levels
 
 
-def make_cycle(size: int, rng: np.random.Generator) -> Cycle:
-    """An array of `size` bytes whose first word of each line holds the index of the next line of one random
-    cycle through all of them: no prefetcher guesses it."""
-    order = rng.permutation(size // LINE).astype(np.intp) * (LINE // 8)
-    # np.empty, unlike np.zeros, asks for huge pages; every line is written below.
-    cycle = np.empty(size // 8, dtype=np.intp)
-    cycle[order] = np.roll(order, -1)
-    return cycle
-
-
-def walks(cycle: Cycle) -> bool:
-    """Whether one overlapping take makes a path: each entry the successor of the one before."""
-    path = _walk(cycle, np.zeros(65, dtype=np.intp))
-    return len(set(path.tolist())) == len(path) and bool(np.array_equal(path[1:], cycle[path[:-1]]))
-
-
-def walker(cycle: Cycle, *, warm: bool = True) -> Run:
-    """Each run goes on where the last one stopped; nanoseconds a step. `warm`: all lines are read first."""
-    path = np.zeros(_STEPS + 1, dtype=np.intp)
-
-    def run() -> float:
-        if warm:
-            for _ in range(-(-len(cycle) * 8 // LINE // _STEPS)):
-                path[0] = path[-1]
-                _walk(cycle, path)
-        path[0] = path[-1]
-        start = time.perf_counter_ns()
-        _walk(cycle, path)
-        return (time.perf_counter_ns() - start) / _STEPS
-
-    return run
-
-
-def _walk(cycle: Cycle, path: Cycle) -> Cycle:
-    np.take(cycle, path[:-1], out=path[1:], mode="wrap")
-    return path
-
-
 def _ceiling(
-    setup: Setup, before: noise.Counters, level: Level, samples: list[float], loop_ns: float
+    setup: Setup,
+    before: noise.Counters,
+    level: Level,
+    samples: list[float],
+    loop_ns: float,
+    chaser: Chaser,
+    cycle: Cycle,
 ) -> Ceiling:
     fields: dict[str, str] = {}
-    if loop_ns > _DOMINATED * percentile(samples, 50):
+    if chaser.name == "numpy" and loop_ns > _DOMINATED * percentile(samples, 50):
         fields = {
             "verdict": "noisy",
             "why": f"more than half of it is the loop itself ({loop_ns:.2g} ns a step)",
@@ -161,6 +136,7 @@ def _ceiling(
         fields = {
             "why": f"the set is {level.over_cache:.2g} times the L3, not 4: some loads may hit the cache"
         }
+    huge = pages.huge_share(cycle)
     return build_ceiling(
         setup,
         before,
@@ -173,11 +149,14 @@ def _ceiling(
         ),
         id=level.id,
         title=level.title,
-        method=f"random cycle of 64 B lines walked by overlapping np.take, {_STEPS} steps a sample; "
-        "includes about 2 ns of the loop's own and, with small pages, TLB misses",
-        tier="numpy",
+        method=f"random cycle of 64 B lines, {STEPS} steps a sample: {chaser.method}",
+        tier=chaser.name,
         size=size_text(level.set_bytes),
         threads=1,
-        environment={"numpy": np.__version__, "loop_ns": round(loop_ns, 2)},
+        environment={
+            "version": chaser.version,
+            "l1_step_ns": round(loop_ns, 2),
+            "huge_page_share": None if huge is None else round(huge, 2),
+        },
         **fields,
     )

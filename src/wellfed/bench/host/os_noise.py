@@ -1,35 +1,30 @@
 """How much of a CPU's time goes to others: interrupts, the kernel, the hypervisor, other programs.
 
-One pinned thread reads the clock as fast as it can; a gap above 5 us between two readings is time that
-somebody else had (the threshold of the kernel's own osnoise tracer; Python's hiccups stay below it). Work that
-waits for its slowest rank pays the largest gap of all of them in each step.
+One pinned thread reads the clock as fast as it can (`spin`); a gap above 5 us between two readings is time that
+somebody else had. Work that waits for its slowest rank pays the largest gap of all of them in each step: what that comes
+to for many ranks is worked out from the gaps seen here (`wellfed.predict.os_noise`), and stands beside the result as a
+model, not as a measurement.
 """
 
-import gc
-import time
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 from wellfed.bench import noise
-from wellfed.bench.find import Effort
+from wellfed.bench.host import interrupts, spin
 from wellfed.bench.setup import Scale, Setup, allowed_cpus, build_ceiling
+from wellfed.bench.statistics import percentile
 from wellfed.bench.team import Team
 from wellfed.model import Ceiling, Machine
+from wellfed.predict import os_noise as model
 
 IDS = ("os-noise", "os-detour")
 WEIGHT = 1.5
-EFFORT: Effort = "quick"
-THRESHOLD_NS = 5_000
+EFFORT = "quick"
+MAX_S = 10.0
 _WINDOW_NS = 100_000_000
 _WINDOWS = 10
-
-
-class Spin(NamedTuple):
-    """`windows`: (lost ns, longest gap ns, length ns) of each; `granularity_ns`: the usual distance between
-    two readings."""
-
-    windows: list[tuple[int, int, int]]
-    granularity_ns: float
-    gaps: int
+STEP_NS = 10_000_000
+RANKS = (8, 64, 512)
 
 
 def needs(machine: Machine) -> str | None:
@@ -40,22 +35,25 @@ def needs(machine: Machine) -> str | None:
 def measure(setup: Setup, budget_s: float) -> list[Ceiling]:
     """Lost time in per cent, and the longest gap, each by windows of a tenth of a second."""
     before = noise.read_counters()
-    window_ns = min(_WINDOW_NS, max(int(budget_s * 1e9 / _WINDOWS), 1_000_000))
-    spins: list[Spin] = []
     cpu = allowed_cpus()[-1]
+    spinner = spin.best_spinner()
+    counts = interrupts.read_counts(cpu)
+    spins: list[spin.Spin] = []
     with Team((cpu,)) as team:
-        team.run(lambda _: spins.append(spin(int(budget_s * 1e9), window_ns)))
+        team.run(lambda _: spins.append(spinner(int(budget_s * 1e9))))
     (seen,) = spins
-    lost = [100 * lost_ns / length_ns for lost_ns, _, length_ns in seen.windows]
-    longest = [gap_ns / 1000 for _, gap_ns, _ in seen.windows]
-    shared = {
-        "tier": "stdlib",
+    caused = interrupts.rates(counts, interrupts.read_counts(cpu), seen.length_ns / 1e9)
+    window_ns = min(_WINDOW_NS, max(seen.length_ns // _WINDOWS, 1))
+    lost = [100 * part / window_ns for part in model.lost_by_step(seen.gaps, seen.length_ns, window_ns)]
+    longest = [gap / 1000 for gap in longest_by_window(seen.gaps, seen.length_ns, window_ns)]
+    overall = 100 * sum(length for _, length in seen.gaps) / max(seen.length_ns, 1)
+    shared: dict[str, Any] = {
+        "tier": "numba" if seen.engine == "numba" else "stdlib",
         "threads": 1,
         "size": f"{len(lost)} windows of {window_ns / 1e6:.0f} ms",
-        "method": "one pinned thread reads perf_counter_ns; gaps above 5 us are time lost",
-        "environment": {"granularity_ns": round(seen.granularity_ns, 1), "gaps": seen.gaps},
+        "method": f"one pinned thread reads the clock each {seen.granularity_ns:.0f} ns; gaps above 5 us are time lost",
     }
-    overall = sum(lost_ns for lost_ns, _, _ in seen.windows) / sum(length for *_, length in seen.windows)
+    environment = {"cpu": cpu, **describe(seen), "per_second": caused}
     return [
         build_ceiling(
             setup,
@@ -65,8 +63,9 @@ def measure(setup: Setup, budget_s: float) -> list[Ceiling]:
             Scale(unit="%", higher_is_better=False, band=(0.0, 0.5), band_source=_BAND, max_cv=None),
             id="os-noise",
             title="CPU time lost to others",
-            why=_complaint(100 * overall > 0.5, f"{100 * overall:.2g} % of the time went to others"),
-            **_low_if(100 * overall > 0.5),
+            why=_complaint(overall > 0.5, f"{overall:.2g} % of the time went to others"),
+            **_low_if(overall > 0.5),
+            environment=environment,
             **shared,
         ),
         build_ceiling(
@@ -76,8 +75,9 @@ def measure(setup: Setup, budget_s: float) -> list[Ceiling]:
             Scale(unit="us", higher_is_better=False, band=(0.0, 1000.0), band_source=_BAND, max_cv=None),
             id="os-detour",
             title="longest gap in a tenth of a second",
-            why=_complaint(max(longest) > 1000, f"the longest gap was {max(longest) / 1000:.2g} ms"),
+            why=_detour_text(max(longest), environment["slowdown_pct_by_ranks"]),
             **_low_if(max(longest) > 1000),
+            environment=environment,
             **shared,
         ),
     ]
@@ -86,33 +86,50 @@ def measure(setup: Setup, budget_s: float) -> list[Ceiling]:
 _BAND = "a host is quiet below 0.5 % and 1 ms (research bands for bulk-synchronous work)"
 
 
-def spin(duration_ns: int, window_ns: int) -> Spin:
-    """Read the clock for that long. The garbage collector is off meanwhile."""
-    clock = time.perf_counter_ns
-    windows: list[tuple[int, int, int]] = []
-    reads, gaps, quiet_ns = 0, 0, 0
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        end = clock() + duration_ns
-        while not windows or clock() < end:
-            lost = longest = 0
-            start = last = clock()
-            stop = start + window_ns
-            while last < stop:
-                now = clock()
-                reads += 1
-                if now - last > THRESHOLD_NS:
-                    gaps += 1
-                    lost += now - last
-                    longest = max(longest, now - last)
-                last = now
-            windows.append((lost, longest, last - start))
-            quiet_ns += last - start - lost
-    finally:
-        if collecting:
-            gc.enable()
-    return Spin(windows, quiet_ns / max(reads - gaps, 1), gaps)
+def longest_by_window(gaps: Sequence[model.Gap], length_ns: int, window_ns: int) -> list[int]:
+    """The longest gap that begins in each whole window, ns; the end that is no whole window counts with the last."""
+    longest = [0] * max(length_ns // window_ns, 1)
+    for start, length in gaps:
+        number = min(start // window_ns, len(longest) - 1)
+        longest[number] = max(longest[number], length)
+    return longest
+
+
+def describe(seen: spin.Spin) -> dict[str, Any]:
+    """The gaps in a few numbers: how many and how long, the tick that they follow, and what the model makes of them."""
+    lengths = [length / 1000 for _, length in seen.gaps]
+    tick = model.tick_period_ns([start for start, _ in seen.gaps])
+    slowdown = {
+        str(ranks): round(100 * value, 3)
+        for ranks in RANKS
+        if (value := model.bulk_synchronous_slowdown(seen.gaps, seen.length_ns, STEP_NS, ranks)) is not None
+    }
+    found: dict[str, Any] = {
+        "granularity_ns": round(seen.granularity_ns, 1),
+        "gaps": len(lengths),
+        "gaps_per_s": round(len(lengths) / max(seen.length_ns / 1e9, 1e-9), 1),
+        "tick_ms": None if tick is None else tick / 1e6,
+        "slowdown_pct_by_ranks": slowdown,
+        "slowdown_step_ms": STEP_NS / 1e6,
+    }
+    if lengths:
+        found |= {
+            "gap_p50_us": percentile(lengths, 50),
+            "gap_p99_us": percentile(lengths, 99),
+            "gap_max_us": max(lengths),
+        }
+    return found
+
+
+def _detour_text(longest_us: float, slowdown: dict[str, float]) -> str | None:
+    """What the longest gap was when it is long, and what all of them would cost many ranks when that is much."""
+    parts = []
+    if longest_us > 1000:
+        parts.append(f"the longest gap was {longest_us / 1000:.2g} ms")
+    if slowdown and max(slowdown.values()) >= 1:
+        told = ", ".join(f"{value:.2g} % with {ranks} ranks" for ranks, value in slowdown.items())
+        parts.append(f"modelled: steps of {STEP_NS / 1e6:.0f} ms that wait for all ranks grow by {told}")
+    return "; ".join(parts) or None
 
 
 def _low_if(poor: bool) -> dict[str, str]:

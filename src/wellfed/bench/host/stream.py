@@ -82,7 +82,7 @@ def _np_triad(a: Array, b: Array, c: Array) -> None:
 def numba_engine(kernels: Sequence[str] = KERNELS) -> Engine | None:
     """The loops as C would have them: what STREAM compiled by gcc says. None without numba. Compiling costs about half
     a second and a tenth for each kernel more. Nothing is kept on disk: a cache of code is not worth a second."""
-    numba = _import_numba()
+    numba = import_numba()
     if numba is None:
         return None
     signature = "void(float64[::1], float64[::1], float64[::1])"
@@ -96,7 +96,7 @@ def numba_engine(kernels: Sequence[str] = KERNELS) -> Engine | None:
 
 def past_cache_engine(kernels: Sequence[str] = KERNELS) -> Engine | None:
     """The same with stores past the cache, usually the most that the memory gives; None where numba can't."""
-    numba = _import_numba()
+    numba = import_numba()
     if numba is None:
         return None
     try:
@@ -109,7 +109,7 @@ def past_cache_engine(kernels: Sequence[str] = KERNELS) -> Engine | None:
     return Engine("numba, stores past the cache", numba.__version__, compiled, how)
 
 
-def _import_numba() -> Any:
+def import_numba() -> Any:
     """numba, or None where there is none or one that does not suit this numpy."""
     if not has_numba():
         return None
