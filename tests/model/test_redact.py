@@ -364,6 +364,9 @@ def test_a_serial_number_is_hidden_where_a_sentence_tells_it() -> None:
 
 def test_what_a_ceiling_depended_on_stays() -> None:
     """Its `environment` holds versions and settings that we wrote; other mappings of that name hold variables."""
-    ceiling = {"hardware_key": "abc", "environment": {"blas": "openblas 0.3.31.188.0", "capability": "AVX512"}}
+    ceiling = {
+        "hardware_key": "abc",
+        "environment": {"blas": "openblas 0.3.31.188.0", "capability": "AVX512"},
+    }
     assert redact_tree(ceiling) == ceiling
     assert redact_tree({"environment": {"capability": "AVX512"}}) != {"environment": {"capability": "AVX512"}}

@@ -11,6 +11,7 @@ from wellfed.bench.find import Benchmark, Effort, benchmarks, choose, is_isolate
 from wellfed.bench.isolate import Child
 from wellfed.bench.setup import Options, Setup
 from wellfed.model import Ceiling, Machine, Value, WellfedError
+from wellfed.model.base import replace
 
 MAX_SHARE_S = {"quick": 5.0, "full": 60.0}
 """More seconds than this for one benchmark buy no better number. A benchmark's own MAX_S goes before it."""
@@ -71,7 +72,8 @@ def run_benchmarks(
                     progress(f"measuring {_words(name)} ({share_s:.1f} s)")
                 found, reason = _run_one(name, benchmark, setup, child, share_s)
                 left_weight -= benchmark.WEIGHT
-            ceilings += [ceiling for ceiling in found if is_wanted(ceiling.id, name, only)]
+            layer = name.partition(".")[0]
+            ceilings += [replace(c, layer=layer) for c in found if is_wanted(c.id, name, only)]
             if reason is not None:
                 skipped |= {id: reason for id in benchmark.IDS if is_wanted(id, name, only)}
     return Measured(ceilings=tuple(ceilings), skipped=skipped)

@@ -11,7 +11,8 @@ class Ceiling(Value, frozen=True, kw_only=True):
     """`best`, `median`, `p10`, `p90` in `unit`; rates are higher-is-better, latencies lower-is-better
     (`higher_is_better` says which). `peak` is a published limit in the same unit, `ratio` = best/peak; both
     None when no peak is known. `band` is the plausible range [low, high] and `band_source` where it is from.
-    `noise` holds what disturbed the run (load, steal, involuntary switches, throttling)."""
+    `noise` holds what disturbed the run (load, steal, involuntary switches, throttling). `layer` is what it belongs to
+    (`host`, `storage`, `network`, `gpu`, `comm`), None when another tool's result was read."""
 
     id: str
     title: str
@@ -25,6 +26,7 @@ class Ceiling(Value, frozen=True, kw_only=True):
     n: int
     cv: float
     higher_is_better: bool = True
+    layer: str | None = None
     tier: str = "stdlib"
     size: str | None = None
     dtype: str | None = None

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from wellfed.model import Case
-from wellfed.report import charts, trace_charts
+from wellfed.report import ceiling_charts, charts, roofline, trace_charts
 from wellfed.report.charts import Chart
 
 CHARTS: dict[str, Callable[[Case], Chart | None]] = {
@@ -15,5 +15,10 @@ CHARTS: dict[str, Callable[[Case], Chart | None]] = {
     "waits": trace_charts.waits_of_ranks,
     "kernels": charts.kernel_list,
     "ceilings": charts.ceilings_of_peak,
+    "roofline": roofline.gpu_roofline,
+    "host-roofline": roofline.host_roofline,
+    "latency-by-size": ceiling_charts.latency_by_size,
+    "read-by-size": ceiling_charts.read_by_size,
+    "memory-by-threads": ceiling_charts.bandwidth_by_threads,
     "layers": charts.verdicts_by_layer,
 }

@@ -7,7 +7,8 @@ its own making.
 import re
 from collections.abc import Iterable, Sequence
 
-from wellfed.model import Case, Verdict
+from wellfed.model import Case, Ceiling, Verdict
+from wellfed.report import ceilings as measured
 from wellfed.report import memory, story, words
 
 MAX_FINDINGS, MAX_TEXT, MAX_DEVICES = 50, 600, 8
@@ -179,15 +180,29 @@ def _not_judged(case: Case) -> list[str]:
 def _ceilings(case: Case) -> list[str]:
     if not case.ceilings:
         return []
-    rows = [
-        (
-            text(c.title or c.id), f"{words.number(c.best)} {text(c.unit)}", text(story.of_peak(c) or ""),
-            text(story.spread(c)), c.verdict + (f": {text(c.why)}" if c.why else ""),
-        )
-        for c in case.ceilings
-    ]  # fmt: skip
+    rows: list[tuple[str, ...]] = []
+    for layer, entries in measured.by_layer(case.ceilings):
+        rows += [(f"**{layer}**", "", "", "", "")] if layer else []
+        rows += [_curve(e) if isinstance(e, measured.Curve) else _ceiling(e) for e in entries]
     listing = table_lines(("measured ceiling", "best", "of peak", "spread", "verdict"), rows, "lrlll")
     return [*(row.replace(words.NBSP, " ") for row in listing), ""]
+
+
+def _ceiling(c: Ceiling) -> tuple[str, ...]:
+    return (
+        text(c.title or c.id), f"{words.number(c.best)} {text(c.unit)}", text(story.of_peak(c) or ""),
+        text(story.spread(c)), c.verdict + (f": {text(c.why)}" if c.why else ""),
+    )  # fmt: skip
+
+
+def _curve(curve: measured.Curve) -> tuple[str, ...]:
+    return (
+        text(measured.curve_title(curve)),
+        text(measured.curve_text(curve)),
+        "",
+        "",
+        measured.curve_verdict(curve),
+    )
 
 
 def _ignored(case: Case) -> list[str]:

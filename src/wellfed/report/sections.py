@@ -5,6 +5,7 @@ from typing import Any
 
 from wellfed.model import Case, Ceiling, Machine, RankTrace, Verdict
 from wellfed.model.counting import counted
+from wellfed.report import ceilings as measured
 from wellfed.report import charts, gallery, story, topology, words
 from wellfed.report import memory as told
 from wellfed.report.draw import Pictures
@@ -320,11 +321,41 @@ def ignored(case: Case, pictures: Pictures) -> Safe:
 def ceilings(case: Case, pictures: Pictures) -> Safe:
     if not case.ceilings:
         return NOTHING
-    rows = [_ceiling(ceiling) for ceiling in case.ceilings[:MAX_ROWS]]
     header = ("ceiling", "best", "", "of peak", "median", "p10 to p90", "n", "verdict", "how")
-    listing = table(header, rows, align="lrllrrrll", label="Measured ceilings")
-    note = tag("p", "Best of each run, with its spread. Peak is the published limit.", class_="note")
-    return join((tag("h2", "Measured ceilings"), note, figure(case, pictures, "ceilings"), listing))
+    parts: list[Child] = [
+        tag("h2", "Measured ceilings"),
+        tag("p", "Best of each run, with its spread. Peak is the published limit.", class_="note"),
+        *(figure(case, pictures, name) for name in CEILING_CHARTS),
+    ]
+    for layer, entries in measured.by_layer(case.ceilings):
+        rows = [
+            _curve(entry) if isinstance(entry, measured.Curve) else _ceiling(entry)
+            for entry in entries[:MAX_ROWS]
+        ]
+        label = f"Measured ceilings: {layer}" if layer else "Measured ceilings"
+        parts.append(tag("h3", layer) if layer else None)
+        parts.append(table(header, rows, align="lrllrrrll", label=label))
+    return join(parts)
+
+
+CEILING_CHARTS = (
+    "ceilings",
+    "roofline",
+    "host-roofline",
+    "latency-by-size",
+    "read-by-size",
+    "memory-by-threads",
+)
+
+
+def _curve(curve: measured.Curve) -> tuple[Child, ...]:
+    """A family as one row: its points stand where the reader looks for how."""
+    lowest, highest = (f(c.best for c in curve.points) for f in (min, max))
+    return (
+        tag("b", measured.curve_title(curve)), tag("b", f"{words.number(lowest)} to {words.number(highest)}"),
+        curve.points[0].unit, "", "", "", f"{min(c.n for c in curve.points)}",
+        tag("span", measured.curve_verdict(curve)), tag("span", measured.curve_text(curve), class_="note"),
+    )  # fmt: skip
 
 
 def _ceiling(c: Ceiling) -> tuple[Child, ...]:

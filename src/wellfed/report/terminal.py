@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from wellfed.model import Case, Ceiling, Verdict
 from wellfed.model.counting import counted
 from wellfed.model.verdict import Alternative
+from wellfed.report import ceilings as measured
 from wellfed.report import memory, story, topology, words
 from wellfed.report.lines import Line, Span, bar, cells, columns, command, flow, paint, prose
 from wellfed.report.story import View
@@ -323,9 +324,20 @@ def _ceilings(case: Case, width: int) -> list[Line]:
     if not case.ceilings:
         return []
     lines = _heading("Measured ceilings", "best of each run; peak is the published limit", width)
-    for ceiling in case.ceilings:
-        lines += _ceiling(ceiling, width)
+    for layer, entries in measured.by_layer(case.ceilings):
+        if layer:
+            lines.append([("  ", ""), (layer, "head")])
+        for entry in entries:
+            lines += _curve(entry, width) if isinstance(entry, measured.Curve) else _ceiling(entry, width)
     return lines
+
+
+def _curve(curve: measured.Curve, width: int) -> list[Line]:
+    """A family as two lines: how many points, and where they change."""
+    style = "good" if measured.curve_verdict(curve) == "ok" else "warning"
+    spans: Line = [(f"{measured.curve_title(curve)}: ", ""), (measured.curve_verdict(curve), style)]
+    lines = flow(spans, width, first=_pad(2), rest=4)
+    return [*lines, *flow(prose(measured.curve_text(curve), "dim"), width, first=_pad(4), rest=4)]
 
 
 def _ceiling(ceiling: Ceiling, width: int) -> list[Line]:
