@@ -323,10 +323,10 @@ def _ignored(case: Case, width: int) -> list[Line]:
 def _ceilings(case: Case, width: int) -> list[Line]:
     if not case.ceilings:
         return []
-    lines = _heading("Measured ceilings", "best of each run; peak is the published limit", width)
+    lines: list[Line] = []
     for layer, entries in measured.by_layer(case.ceilings):
-        if layer:
-            lines.append([("  ", ""), (layer, "head")])
+        title = f"Measured ceilings: {layer}" if layer else "Measured ceilings"
+        lines += _heading(title, "" if lines else "best of each run; peak is the published limit", width)
         for entry in entries:
             lines += _curve(entry, width) if isinstance(entry, measured.Curve) else _ceiling(entry, width)
     return lines

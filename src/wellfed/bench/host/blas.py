@@ -26,6 +26,8 @@ DTYPES: dict[str, Any] = {"float32": np.float32, "float64": np.float64}
 SIZES = (512, 1024, 2048, 4096, 8192)
 _QUICK_S = 0.08
 """A product should take about so long in the quick effort: long enough for all threads to be awake."""
+_LEAST = 1024
+"""Below this a product is soon over, and threads that are late decide."""
 _MIN_SAMPLE_S = 0.01
 BAND = (0.5, 300_000.0)
 BAND_SOURCE = "one core without vectors to two sockets with matrix units"
@@ -62,7 +64,8 @@ def shapes_for(setup: Setup, flops_per_s: float, budget_s: float) -> list[Shape]
 
     if setup.effort != "full":
         good = [n for n in SIZES if fits((n, n, n), budget_s) and 2 * n**3 / flops_per_s <= _QUICK_S]
-        side = good[-1] if good else SIZES[0]
+        least = _LEAST if fits((_LEAST,) * 3, budget_s) else SIZES[0]
+        side = max(good[-1] if good else SIZES[0], least)
         return [(side, side, side)]
     wanted = [*((n, n, n) for n in SIZES), *setup.options.shapes]
     share = budget_s / len(wanted)

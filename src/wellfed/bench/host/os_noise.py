@@ -127,7 +127,9 @@ def _detour_text(longest_us: float, slowdown: dict[str, float]) -> str | None:
     if longest_us > 1000:
         parts.append(f"the longest gap was {longest_us / 1000:.2g} ms")
     if slowdown and max(slowdown.values()) >= 1:
-        told = ", ".join(f"{value:.2g} % with {ranks} ranks" for ranks, value in slowdown.items())
+        told = ", ".join(
+            f"{value:.{0 if value >= 10 else 1}f} % with {ranks} ranks" for ranks, value in slowdown.items()
+        )
         parts.append(f"modelled: steps of {STEP_NS / 1e6:.0f} ms that wait for all ranks grow by {told}")
     return "; ".join(parts) or None
 

@@ -67,6 +67,11 @@ def working_sets(machine: Machine, budget_s: float) -> list[int]:
     return sorted(size for power in powers for size in (power, power * 3 // 2) if size <= largest)
 
 
+def size_name(size: int) -> str:
+    """`1536kib`: the largest unit of which it is a whole number, as a dot would begin another part of the id."""
+    return f"{size // MIB}mib" if size % MIB == 0 else f"{size // 1024}kib"
+
+
 def _at_size(
     setup: Setup, size: int, chaser: chase.Chaser, total: Callable[..., float], budget_s: float
 ) -> Iterator[Ceiling]:
@@ -86,7 +91,7 @@ def _at_size(
     shared: dict[str, Any] = {
         "size": size_text(size), "threads": 1, "tier": "numba", "environment": environment,
     }  # fmt: skip
-    name = size_text(size).replace(" ", "").lower()
+    name = size_name(size)
     # Hundreds of samples of a few microseconds have outliers by nature; best and median stand all the same.
     max_cv = None if len(samples["read"]) >= _MANY else statistics.NOISY_CV
     latency = Scale(
