@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from wellfed.bench.host import memory_bandwidth, memory_latency, stream
+from wellfed.bench.host import chase, memory_bandwidth, stream
 from wellfed.bench.repeat import Run, interleave
 from wellfed.bench.setup import MIB, allowed_cpus, pin, size_text
 from wellfed.bench.statistics import percentile
@@ -153,6 +153,7 @@ def openmp_run(library: ctypes.CDLL, kernel: str, arrays: memory_bandwidth.Array
 def compare_latency(library: ctypes.CDLL, size: int, seconds: float) -> None:
     """Both walk the same cycle, each on from where it stopped, far apart: neither warms lines for the other."""
     rng = np.random.default_rng(5)
+    chasers = [chaser for chaser in (chase.numba_chaser(), chase.numpy_chaser()) if chaser]
     runs: dict[str, Run] = {}
 
     def c_walk(cycle) -> Run:
@@ -168,19 +169,18 @@ def compare_latency(library: ctypes.CDLL, size: int, seconds: float) -> None:
         return run
 
     for name, set_bytes in {"L1": 8 << 10, "L2": 256 << 10, "memory": size}.items():
-        cycle = memory_latency.make_cycle(set_bytes, rng)
-        runs[f"{name} C"] = c_walk(cycle)
-        runs[f"{name} ours"] = memory_latency.walker(cycle, warm=False)
+        cycle = chase.make_cycle(set_bytes, rng)
+        runs[f"{name}/C"] = c_walk(cycle)
+        for number, chaser in enumerate(chasers, 2):
+            start = number * set_bytes // chase.LINE // 5
+            runs[f"{name}/{chaser.name}"] = chase.walker(chaser, cycle, warm=False, start_line=start)
     samples = interleave(runs, seconds)
-    print("latency of a dependent load, ns best / median, ours over C")
-    for name in runs:
-        if not name.endswith("ours"):
-            continue
-        ours, theirs = samples[name], samples[name.replace("ours", "C")]
+    print("latency of a dependent load, ns best / median, ratio to C")
+    for name, row in samples.items():
+        base = samples[f"{name.partition('/')[0]}/C"]
         print(
-            f"  {name.removesuffix(' ours'):<8} C {min(theirs):6.2f} / {percentile(theirs, 50):6.2f}   ours {min(ours):6.2f} / "
-            f"{percentile(ours, 50):6.2f}   ratio {min(ours) / min(theirs):.2f} / "
-            f"{percentile(ours, 50) / percentile(theirs, 50):.2f}   n={len(ours)}"
+            f"  {name:<16} {min(row):7.2f} / {percentile(row, 50):7.2f}   "
+            f"{min(row) / min(base):5.2f} / {percentile(row, 50) / percentile(base, 50):5.2f}   n={len(row)}"
         )
 
 

@@ -66,16 +66,18 @@ def _by_size(title: str, points: list[tuple[float, float]], unit: str, shade: st
         named = value if say else named
         values.append(
             {
-                "at": size,
+                "at": size / 1024,
                 "value": value,
                 "text": words.number(value) if say else "",
                 "colour": LIGHT[shade],
             }
         )
-    ticks = [size for size, _ in points if math.log2(size) % 2 == 0]
+    ticks = [size / 1024 for size, _ in points if math.log2(size) % 2 == 0]
+    domain = [points[0][0] / 1024 / 1.4, points[-1][0] / 1024 * 1.4]
     x = {
-        "field": "at", "type": "quantitative", "title": "working set in bytes, powers of two",
-        "scale": {"type": "log", "base": 2, "nice": False}, "axis": {"values": ticks, "format": "~s"},
+        "field": "at", "type": "quantitative", "title": "working set, KiB, log",
+        "scale": {"type": "log", "base": 2, "domain": domain, "nice": False},
+        "axis": {"values": ticks, "format": ",d"},
     }  # fmt: skip
     low, high = min(v for _, v in points), max(v for _, v in points)
     y = {

@@ -107,16 +107,17 @@ def cannot_walk() -> str | None:
     return f"numpy {np.__version__} copies overlapping arguments of np.take, so it can't chase pointers"
 
 
-def walker(chaser: Chaser, cycle: Cycle, *, warm: bool = True, steps: int = STEPS) -> Run:
-    """Each run goes on where the last one stopped; nanoseconds a step. `warm`: all lines are read first."""
-    place = 0
+def walker(chaser: Chaser, cycle: Cycle, *, warm: bool = True, start_line: int = 0) -> Run:
+    """Each run goes on where the last one stopped; nanoseconds a step. `warm`: all lines are read first. Walkers of
+    one cycle need starts of their own: one behind another finds its lines in the cache."""
+    place = start_line * LINE // 8
 
     def run() -> float:
         nonlocal place
         if warm:
             place = chaser.walk(cycle, place, len(cycle) * 8 // LINE)
         start = time.perf_counter_ns()
-        place = chaser.walk(cycle, place, steps)
-        return (time.perf_counter_ns() - start) / steps
+        place = chaser.walk(cycle, place, STEPS)
+        return (time.perf_counter_ns() - start) / STEPS
 
     return run
