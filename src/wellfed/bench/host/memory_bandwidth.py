@@ -91,7 +91,11 @@ def measure(setup: Setup, budget_s: float) -> list[Ceiling]:
     teams = {"1": 1, "all": usable_threads(setup.machine)}
     if teams["all"] == 1:
         del teams["all"]
-    found = measure_teams(setup.machine, teams, kernels, budget_s)
+    # A plain loop of copy has np.copyto for company already; in the quick effort its compilation is too dear.
+    loops = [kernel for kernel in kernels if setup.effort == "full" or kernel != "copy"]
+    engines = engines_for(kernels, loops)
+    left_s = budget_s - (time.monotonic() - before.at_s)
+    found = measure_teams(setup.machine, teams, kernels, left_s, engines)
     return [
         ceiling_of(setup, before, f"memory-{kernel}.{which}", kernel, which, found[kernel, which])
         for kernel in kernels
@@ -110,9 +114,13 @@ def wanted_kernels(setup: Setup) -> list[str]:
     return named or list(usual)
 
 
-def engines_for(kernels: Sequence[str]) -> list[Engine]:
-    """All that can be had in this process, which torch is not imported into."""
-    compiled = (stream.past_cache_engine(kernels), stream.numba_engine(kernels))
+def engines_for(kernels: Sequence[str], loops: Sequence[str] | None = None) -> list[Engine]:
+    """All that can be had in this process, which torch is not imported into. `loops` are the kernels that are compiled as
+    plain loops too; None for all."""
+    compiled = (
+        stream.past_cache_engine(kernels),
+        stream.numba_engine(kernels if loops is None else loops),
+    )
     return [*(engine for engine in compiled if engine), stream.numpy_engine()]
 
 
@@ -134,7 +142,7 @@ def measure_teams(
     with ExitStack() as stack:
         for which, threads in teams.items():
             team = stack.enter_context(Team(cpus[:threads]))
-            left_s = max(budget_s - (time.monotonic() - began), budget_s / 3)
+            left_s = max(budget_s - (time.monotonic() - began), budget_s / 3, 0.01)
             plan = plans[which] = plan_arrays(
                 machine, threads, affordable_bytes(team, left_s) * 2 // len(teams), len(teams)
             )
@@ -161,8 +169,8 @@ def measure_teams(
 
 def suited(engines: Sequence[Engine], kernel: str) -> list[Engine]:
     """Those that do the kernel in one pass; a lower bound only where there is nothing better."""
-    exact = [engine for engine in engines if kernel not in engine.lower_bounds]
-    return exact or list(engines)
+    able = [engine for engine in engines if kernel in engine.kernels]
+    return [engine for engine in able if kernel not in engine.lower_bounds] or able
 
 
 def affordable_bytes(team: Team, budget_s: float) -> int:

@@ -87,7 +87,11 @@ def _at_size(
     samples: dict[str, list[float]] = {}
     with Team(allowed_cpus()[-1:]) as team:
         team.run(lambda _: samples.update(interleave(runs, budget_s, at_least=5)))
-    environment = {"bytes": size, "huge_page_share": pages.huge_share(numbers), "version": chaser.version}
+    environment = {
+        "bytes": size,
+        "huge_page_share": pages.huge_share(numbers) if size >= pages.HUGE else None,
+        "version": chaser.version,
+    }
     shared: dict[str, Any] = {
         "size": size_text(size), "threads": 1, "tier": "numba", "environment": environment,
     }  # fmt: skip
