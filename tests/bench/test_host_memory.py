@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wellfed.bench.host import (
+    blas_torch,
     chase,
     memory_bandwidth,
     memory_latency,
     memory_threads,
+    memory_torch,
     numa_matrix,
     page_faults,
     pages,
@@ -46,6 +48,21 @@ def test_torch_computes_what_it_claims() -> None:
     engine = stream.torch_engine()
     assert engine is not None and not engine.lower_bounds
     _check_engines([engine])
+
+
+@pytest.mark.torch
+def test_torch_is_the_second_method(setup: Setup) -> None:
+    pytest.importorskip("torch")
+    found = {ceiling.id: ceiling for ceiling in memory_torch.measure(setup, 0.02)}
+    assert set(found) == set(memory_torch.IDS)
+    assert all(c.tier == "torch" and "lower bound" not in (c.why or "") for c in found.values())
+
+
+@pytest.mark.torch
+def test_formats_that_numpy_has_not(setup: Setup) -> None:
+    pytest.importorskip("torch")
+    found = [ceiling.id for ceiling in blas_torch.measure(setup, 0.05)]
+    assert "blas.bf16.512" in found and all(id.startswith("blas.") for id in found)
 
 
 def _check_engines(engines: list[stream.Engine]) -> None:

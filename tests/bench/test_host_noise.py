@@ -165,3 +165,12 @@ def test_threads_of_the_blas(monkeypatch: pytest.MonkeyPatch) -> None:
     assert blas.blas_threads() == 3
     monkeypatch.setenv("OMP_NUM_THREADS", "many")
     assert blas.blas_threads() >= 1
+
+
+def test_threads_without_their_cpus_are_noisy_however_steady() -> None:
+    assert blas.judge_cpus(1.9, 2, 8.0, 2) == {}
+    assert blas.judge_cpus(1.1, 2, 1.5, 2) == {}, "a thin product that nobody disturbs"
+    crowded = blas.judge_cpus(1.1, 2, 8.0, 2)
+    assert crowded["verdict"] == "noisy" and "its 2 threads had 1.1 CPUs" in crowded["why"]
+    with blas.cpu_watch(1) as verdict:
+        assert verdict == {}

@@ -9,6 +9,7 @@ import contextlib
 import io
 import os
 import time
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ _QUICK_S = 0.08
 _LEAST = 1024
 """Below this a product is soon over, and threads that are late decide."""
 _MIN_SAMPLE_S = 0.01
+_CPU_SHARE = 0.85
 BAND = (0.5, 300_000.0)
 BAND_SOURCE = "one core without vectors to two sockets with matrix units"
 Shape = tuple[int, int, int]
@@ -50,8 +52,30 @@ def measure(setup: Setup, budget_s: float) -> list[Ceiling]:
             id = f"blas.{name}.{shape_text(shape)}"
             shapes[id] = (name, shape)
             runs[id] = product_run(dtype, shape)
-    samples = interleave(runs, budget_s - (time.monotonic() - before.at_s))
-    return [_ceiling(setup, before, id, *shapes[id], samples[id]) for id in runs]
+    with cpu_watch(blas_threads()) as crowded:
+        samples = interleave(runs, budget_s - (time.monotonic() - before.at_s))
+    return [_ceiling(setup, before, id, *shapes[id], samples[id], crowded) for id in runs]
+
+
+@contextlib.contextmanager
+def cpu_watch(threads: int) -> Iterator[dict[str, str]]:
+    """Fills what it gives with a verdict and why, when the threads did not have their CPUs. A product's threads wait for
+    each other, so on a crowded machine each sample takes a time slice of the scheduler's: the same wrong number again
+    and again, which no spread betrays."""
+    verdict: dict[str, str] = {}
+    wall, cpu = time.monotonic(), time.process_time()
+    yield verdict
+    had = (time.process_time() - cpu) / max(time.monotonic() - wall, 1e-9)
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    verdict.update(judge_cpus(had, threads, load, len(allowed_cpus())))
+
+
+def judge_cpus(had: float, threads: int, load: float, cpus: int) -> dict[str, str]:
+    """`had`: CPUs that the process really had. Fewer than it has threads is a fault only where others want them too: a
+    thin product uses fewer by itself."""
+    if had >= _CPU_SHARE * threads or load <= cpus:
+        return {}
+    return {"verdict": "noisy", "why": f"its {threads} threads had {had:.1f} CPUs: a bound from below"}
 
 
 def shapes_for(setup: Setup, flops_per_s: float, budget_s: float) -> list[Shape]:
@@ -110,7 +134,13 @@ def _trial(dtype: Any) -> float:
 
 
 def _ceiling(
-    setup: Setup, before: noise.Counters, id: str, dtype: str, shape: Shape, samples: list[float]
+    setup: Setup,
+    before: noise.Counters,
+    id: str,
+    dtype: str,
+    shape: Shape,
+    samples: list[float],
+    crowded: Mapping[str, str],
 ) -> Ceiling:
     return build_ceiling(
         setup,
@@ -124,6 +154,7 @@ def _ceiling(
         size="x".join(map(str, shape)),
         dtype=dtype,
         threads=blas_threads(),
+        **crowded,
         environment={
             "blas": blas_name(),
             "version": np.__version__,

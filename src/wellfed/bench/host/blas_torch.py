@@ -5,7 +5,7 @@ faster, or slower, bf16 on this CPU is emulated. float32 beside them, so that th
 
 import importlib.util
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from wellfed.bench import noise
@@ -37,17 +37,20 @@ def measure(setup: Setup, budget_s: float) -> Iterator[Ceiling]:
 
 
 def _format(setup: Setup, name: str, dtype: Any, budget_s: float) -> Iterator[Ceiling]:
+    import torch
+
     before = noise.read_counters()
     try:
         trial = product_run(dtype, (256,) * 3)
         rate = max(trial() for _ in range(4)) * 1e9
         shapes = blas.shapes_for(setup, rate, budget_s)
         runs = {blas.shape_text(shape): product_run(dtype, shape) for shape in shapes}
-        samples = interleave(runs, budget_s - (time.monotonic() - before.at_s))
+        with blas.cpu_watch(torch.get_num_threads()) as crowded:
+            samples = interleave(runs, budget_s - (time.monotonic() - before.at_s))
     except (RuntimeError, NotImplementedError):  # this torch has no such product for CPUs
         return
     for shape in shapes:
-        yield _ceiling(setup, before, name, shape, samples[blas.shape_text(shape)])
+        yield _ceiling(setup, before, name, shape, samples[blas.shape_text(shape)], crowded)
 
 
 def product_run(dtype: Any, shape: blas.Shape) -> Run:
@@ -73,7 +76,12 @@ def product_run(dtype: Any, shape: blas.Shape) -> Run:
 
 
 def _ceiling(
-    setup: Setup, before: noise.Counters, name: str, shape: blas.Shape, samples: list[float]
+    setup: Setup,
+    before: noise.Counters,
+    name: str,
+    shape: blas.Shape,
+    samples: list[float],
+    crowded: Mapping[str, str],
 ) -> Ceiling:
     import torch
 
@@ -92,6 +100,7 @@ def _ceiling(
         size="x".join(map(str, shape)),
         dtype=name.removesuffix("-torch"),
         threads=torch.get_num_threads(),
+        **crowded,
         environment={
             "version": str(torch.__version__),
             "capability": torch.backends.cpu.get_cpu_capability(),
