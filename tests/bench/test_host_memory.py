@@ -1,5 +1,7 @@
 """Memory benchmarks: what their kernels compute, how their arrays are planned and placed. Never a speed."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -315,3 +317,20 @@ def test_kinds_of_pages_are_those_the_machine_has(monkeypatch: pytest.MonkeyPatc
     assert list(page_faults.choose_kinds(rich)) == ["4k", "hugetlb"]
     used = replace(MACHINE, memory=Memory(huge_pools=(replace(pool, free=1),)))
     assert list(page_faults.choose_kinds(used)) == ["4k"]
+
+
+def test_all_is_found_and_degrades_without_numba() -> None:
+    """In a process of its own, where importing numba fails: nothing may need it to be found."""
+    program = (
+        "import sys; sys.modules['numba'] = sys.modules['torch'] = None\n"
+        "from wellfed.bench import find\n"
+        "from wellfed.bench.host import memory_latency, stream, spin, working_set\n"
+        "from wellfed.model import Machine\n"
+        "assert len(find.benchmarks()) > 10\n"
+        "assert stream.numba_engine() is None and stream.past_cache_engine() is None and spin.numba_spinner() is None\n"
+        "assert stream.torch_engine() is None and memory_latency.needs(Machine()) is None\n"
+        "print(working_set.needs(Machine()))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "the small caches need compiled loops: pip install 'wellfed[sim]'"

@@ -2,26 +2,22 @@
 those by itself. A line is then not fetched before it is overwritten, which saves a third of a copy's traffic and a
 quarter of a triad's.
 
-Written in LLVM's own instructions (`!nontemporal`: movnt on x86-64, stnp on arm64). Import this module only when
-numba is there.
+Written in LLVM's own instructions (`!nontemporal`: movnt on x86-64, stnp on arm64). numba is imported when a kernel is
+compiled and not before: this module is found, and imported, with all benchmarks.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-import numba
-from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
-
 WIDTH = 4
 """Doubles a step. Wider ones are no faster, measured on Zen 4 with AVX-512."""
-_VECTOR = ir.VectorType(ir.DoubleType(), WIDTH)
-_THREE = ir.Constant(_VECTOR, [3.0] * WIDTH)
 
 
 def compile_kernel(name: str) -> Callable[..., Any]:
-    """`kernel(a, b, c)` over whole vectors: the arrays begin at a border of 64 bytes and hold a multiple of 8 doubles."""
+    """`kernel(a, b, c)` over whole vectors: the arrays begin at a border of 64 bytes and hold a multiple of 8 doubles.
+    Raises ImportError and numba's NumbaError."""
+    import numba
+
     step = _step(name)
 
     def kernel(a, b, c):  # type: ignore[no-untyped-def]
@@ -34,15 +30,22 @@ def compile_kernel(name: str) -> Callable[..., Any]:
 
 
 def _step(name: str) -> Any:
+    from llvmlite import ir
+    from numba.core import types
+    from numba.extending import intrinsic
+
+    vector = ir.VectorType(ir.DoubleType(), WIDTH)
+    three = ir.Constant(vector, [3.0] * WIDTH)
+
     def lower(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         def line(number: int) -> Any:
             array = context.make_array(signature.args[number])(context, builder, args[number])
-            return builder.bitcast(builder.gep(array.data, [args[3]]), _VECTOR.as_pointer())
+            return builder.bitcast(builder.gep(array.data, [args[3]]), vector.as_pointer())
 
         def load(number: int) -> Any:
             return builder.load(line(number), align=8 * WIDTH)
 
-        store = builder.store(_VALUES[name](builder, load), line(0), align=8 * WIDTH)
+        store = builder.store(_VALUES[name](builder, load, three), line(0), align=8 * WIDTH)
         flag = builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)])
         store.set_metadata("nontemporal", flag)
         return context.get_dummy_value()
@@ -54,9 +57,9 @@ def _step(name: str) -> Any:
     return step
 
 
-_VALUES: dict[str, Callable[[Any, Callable[[int], Any]], Any]] = {
-    "copy": lambda builder, load: load(1),
-    "scale": lambda builder, load: builder.fmul(_THREE, load(1)),
-    "add": lambda builder, load: builder.fadd(load(1), load(2)),
-    "triad": lambda builder, load: builder.fadd(load(1), builder.fmul(_THREE, load(2))),
+_VALUES: dict[str, Callable[[Any, Callable[[int], Any], Any], Any]] = {
+    "copy": lambda builder, load, three: load(1),
+    "scale": lambda builder, load, three: builder.fmul(three, load(1)),
+    "add": lambda builder, load, three: builder.fadd(load(1), load(2)),
+    "triad": lambda builder, load, three: builder.fadd(load(1), builder.fmul(three, load(2))),
 }
