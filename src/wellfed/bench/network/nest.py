@@ -10,6 +10,7 @@ It speaks JSON: what to do on stdin, what was found on stdout.
 
 import contextlib
 import ctypes
+import functools
 import json
 import os
 import signal
@@ -42,11 +43,22 @@ Pair = tuple[socket.socket, socket.socket]
 # -- in wellfed ------------------------------------------------------------------------------------------------
 
 
-def measure_networks(names: list[str], budget_s: float, cpus: list[int]) -> dict[str, Any]:
+def needs() -> str | None:
+    """Why there is nothing to measure with; None when there is."""
+    if sys.platform != "linux":
+        return "this needs a Linux kernel"
+    return None if sys.executable else "this Python does not know its own program, so it can't start another"
+
+
+def measure_networks(
+    names: list[str], budget_s: float, cpus: list[int], streams_at_once: int = 1, one_cpu: bool = True
+) -> dict[str, Any]:
     """`{"loopback": {"gb_s": [...], "rtt_us": [...], "batch_us": [...]}, "veth": ..., "refused": {name: why}}`. Rates and batches
-    of all networks were taken in turn: item i of each is of the same round. Raises WellfedError with the reason when
-    nothing could be measured."""
-    order = {"names": names, "budget_s": budget_s, "cpus": cpus}
+    of all networks were taken in turn: item i of each is of the same round. Bytes go from one CPU to another; single bytes go to and
+    fro on one (`one_cpu`): then only the way differs, and not how long another core takes to wake up. With `streams_at_once`
+    above 1 also `"many": {"gb_s"}`, of so many connections over loopback. Raises WellfedError with the reason when nothing could
+    be measured."""
+    order = {"names": names, "budget_s": budget_s, "cpus": cpus, "many": streams_at_once, "one_cpu": one_cpu}
     one = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     path = os.pathsep.join(entry for entry in sys.path if entry)
     with subprocess.Popen(
@@ -87,7 +99,7 @@ def main() -> None:
     die_with_parent(int(sys.argv[1]))
     order = json.load(sys.stdin)
     try:
-        answer = run(order["names"], order["budget_s"], order["cpus"])
+        answer = run(order)
     except OSError as error:
         answer = {"error": f"{error.strerror or error}"}
     json.dump(answer, sys.stdout)
@@ -102,23 +114,29 @@ def die_with_parent(parent: int) -> None:
             os._exit(1)
 
 
-def run(names: list[str], budget_s: float, cpus: list[int]) -> dict[str, Any]:
+def run(order: dict[str, Any]) -> dict[str, Any]:
     """Loopback and the networks, in turn."""
+    cpus: list[int] = order["cpus"]
     pairs: dict[str, Pair] = {"loopback": connect_pair("127.0.0.1", 0, None, None)}
+    more = (
+        [connect_pair("127.0.0.1", 0, None, None) for _ in range(order["many"])] if order["many"] > 1 else []
+    )
     refused: dict[str, str] = {}
-    reason = enter()
-    if reason is not None:
-        return {"error": reason}
-    for name in names:
+    if order["names"]:
+        reason = enter()
+        if reason is not None:
+            return {"error": reason}
+    for name in order["names"]:
         try:
             pairs[name] = BUILD[name]()
         except OSError as error:
             refused[name] = f"the kernel refuses it here: {error.strerror or error}"
     for _, server in pairs.values():
-        fork_server(server, cpus)
-    if cpus:
-        pin(cpus[-1])
-    return {**measure_pairs({name: pair[0] for name, pair in pairs.items()}, budget_s), "refused": refused}
+        fork_server(server, cpus, order["one_cpu"])
+    for _, server in more:
+        fork_server(server, [], False)
+    ends = {name: pair[0] for name, pair in pairs.items()}
+    return {**measure_pairs(ends, [pair[0] for pair in more], order["budget_s"], cpus), "refused": refused}
 
 
 def enter() -> str | None:
@@ -273,37 +291,46 @@ BUILD: dict[str, Callable[[], Pair]] = {
 }
 
 
-def fork_server(end: socket.socket, cpus: list[int]) -> None:
-    """A process at the other end of a connection, until that closes."""
+def fork_server(end: socket.socket, cpus: list[int], one_cpu: bool) -> None:
+    """A process at the other end of a connection, until that closes: on the CPU before the last for bytes, on the last, where the client is, for
+    single ones (`one_cpu`)."""
     parent = os.getpid()
     if os.fork():
         end.close()
         return
     try:
         die_with_parent(parent)
-        if len(cpus) > 1:
-            pin(cpus[-2])
+
+        def move(kind: bytes) -> None:
+            if len(cpus) > 1:
+                pin([cpus[-1] if kind == b"E" and one_cpu else cpus[-2]])
+
         with contextlib.suppress(OSError):
-            streams.serve_orders(end)
+            streams.serve_orders(end, before=move)
     finally:
         os._exit(0)
 
 
-def pin(cpu: int) -> None:
-    with contextlib.suppress(OSError):
-        os.sched_setaffinity(0, {cpu})
+def pin(cpus: list[int]) -> None:
+    if cpus:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, set(cpus))
 
 
-def measure_pairs(ends: dict[str, socket.socket], budget_s: float) -> dict[str, Any]:
+def measure_pairs(
+    ends: dict[str, socket.socket], more: list[socket.socket], budget_s: float, cpus: list[int]
+) -> dict[str, Any]:
     """Rounds over all connections, forwards and backwards in turn; the first is thrown away."""
     watchdog = threading.Timer(3 * budget_s + _PATIENCE_S, os._exit, (1,))
     watchdog.daemon = True
     watchdog.start()
     buffer = memoryview(bytearray(os.urandom(streams.CHUNK)))
+    pin(cpus[-1:])
     counts = {name: _calibrate(end, buffer) for name, end in ends.items()}
     found: dict[str, dict[str, list[float]]] = {
         name: {"gb_s": [], "batch_us": [], "rtt_us": []} for name in ends
     }
+    many: list[float] = []
     deadline = time.monotonic() + budget_s
     names, rounds = list(ends), 0
     while rounds < 5 or time.monotonic() < deadline:
@@ -313,6 +340,10 @@ def measure_pairs(ends: dict[str, socket.socket], budget_s: float) -> dict[str, 
             trips = streams.round_trips(ends[name], _PINGS)
             one["batch_us"].append(sorted(trips)[len(trips) // 2])
             one["rtt_us"] += trips
+        if more:
+            pin(cpus)
+            many.append(_at_once(more, counts["loopback"], buffer))
+            pin(cpus[-1:])
         names.reverse()
         rounds += 1
     for one in found.values():
@@ -322,10 +353,14 @@ def measure_pairs(ends: dict[str, socket.socket], budget_s: float) -> dict[str, 
             one["rtt_us"][_PINGS:],
         )
     infos = {name: streams.tcp_info(end) for name, end in ends.items()}
-    return {
-        **found,
-        "tcp": {name: info._asdict() for name, info in infos.items() if info is not None},
-    }
+    tcp = {name: info._asdict() for name, info in infos.items() if info is not None}
+    return {**found, "many": {"gb_s": many[1:]}, "tcp": tcp}
+
+
+def _at_once(ends: list[socket.socket], count: int, buffer: memoryview) -> float:
+    """GB/s over all connections together."""
+    work = [functools.partial(streams.send_bytes, end, count, buffer) for end in ends]
+    return count * len(ends) / streams.together(work) / 1e9
 
 
 def _calibrate(end: socket.socket, buffer: memoryview) -> int:

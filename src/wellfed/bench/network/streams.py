@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 ORDER = struct.Struct("!cQ")
-CHUNK = 1 << 20
+CHUNK = 128 << 10
+"""As most programs read. One that reads much more at once holds the socket so long that the kernel drops what comes meanwhile."""
 _TCP_INFO = 11
 _INFO = struct.Struct("=8x24I")
 
@@ -38,9 +39,13 @@ def tcp_info(connection: socket.socket) -> Info | None:
     return Info(mss=words[2], path_mtu=words[13], rtt_us=words[15], retransmits=words[23])
 
 
-def serve_orders(connection: socket.socket, most_bytes: int = 1 << 62) -> int:
+def serve_orders(
+    connection: socket.socket,
+    most_bytes: int = 1 << 62,
+    before: Callable[[bytes], None] | None = None,
+) -> int:
     """Do what comes over a connection until it ends; the bytes that were moved. An order that would take it over `most_bytes`
-    ends it."""
+    ends it. `before` is called with the letter of each order."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     buffer = memoryview(bytearray(CHUNK))
     moved = 0
@@ -54,6 +59,8 @@ def serve_orders(connection: socket.socket, most_bytes: int = 1 << 62) -> int:
         moved += count
         if moved > most_bytes or kind not in (b"U", b"D", b"E"):
             return moved - count
+        if before is not None:
+            before(kind)
         if kind == b"U":
             swallow(connection, count, buffer)
             connection.sendall(b".")
