@@ -326,7 +326,7 @@ def _bandwidth(
         ratio=max(rates) / limit if limit else None,
         why=reservation,
         environment={
-            "segments_sent_again": _retransmits(ends) - resent,
+            "segments_resent_here": _retransmits(ends) - resent,
             "nic_errors": {name: now[name] - errors[name] for name in now if now[name] != errors.get(name)},
             "cpus": len(allowed_cpus()),
         },

@@ -8,6 +8,8 @@ the page cache, which is the price of the calls alone. One thread, as one worker
 import errno
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -34,10 +36,13 @@ _FOLDER_FILES = 256
 _BATCH = 64
 """Files of one sample; a whole number of each size."""
 _WRITE_SHARE = 0.35
+_REMOVE = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
 
 
 def needs(machine: Machine) -> str | None:
-    """A way to give up pages: else cold is warm."""
+    """A way to give up pages: else cold is warm. And an interpreter to start."""
+    if not sys.executable:
+        return "this Python does not know its own program, so it can't start another"
     return (
         None
         if hasattr(os, "posix_fadvise")
@@ -89,12 +94,27 @@ def measure(setup: Setup, budget_s: float) -> list[Ceiling]:
 def small_files(folder: Path, most_bytes: int, deadline: float) -> Iterator[list[str]]:
     """Names of files of all sizes in turn, as many as could be written before the deadline, a batch at least; gone afterwards.
 
-    Files need names to be opened, so a `kill -9` leaves the folder `.wellfed-files-*` behind."""
+    Files need names to be opened, so a process of its own removes them should this one be killed."""
     top = tempfile.mkdtemp(prefix=".wellfed-files-", dir=folder)
     try:
-        yield _write_files(top, most_bytes, deadline)
+        with _remover(top):
+            yield _write_files(top, most_bytes, deadline)
     finally:
         shutil.rmtree(top, ignore_errors=True)
+
+
+@contextmanager
+def _remover(top: str) -> Iterator[None]:
+    """A small Python that removes the folder when its input ends, which it does when we end, however."""
+    command = [sys.executable, "-I", "-S", "-c", _REMOVE, top]
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True
+    ) as process:
+        try:
+            yield
+        finally:
+            process.kill()
 
 
 def _write_files(top: str, most_bytes: int, deadline: float) -> list[str]:
