@@ -18,7 +18,7 @@ from wellfed.bench import noise
 from wellfed.bench.find import Effort
 from wellfed.bench.setup import MIB, Scale, Setup, build_ceiling, size_text, usable_threads
 from wellfed.bench.statistics import p99, percentile
-from wellfed.bench.storage import aio, swarm
+from wellfed.bench.storage import aio, swarm, with_fio
 from wellfed.bench.storage.aio import Int64s, Spans
 from wellfed.bench.storage.files import Target, describe, drop_pages, file_size, random_file, reservation
 from wellfed.model import Ceiling, Machine
@@ -38,6 +38,7 @@ _READS_PER_WINDOW = 20
 _READ_SHARE = 0.25
 """Of the budget, for each pattern at least, however long the writing took."""
 _ORDER = 1 << 15
+_CHECK_FROM_S = 4.0
 
 
 class Pattern(NamedTuple):
@@ -76,17 +77,28 @@ def measure(setup: Setup, budget_s: float) -> list[Ceiling]:
         ceilings = []
         for pattern, share in ((SEQUENTIAL, 0.5), (RANDOM, 1.0)):
             left = max((budget_s - (time.monotonic() - started)) * share, budget_s * _READ_SHARE)
-            ceilings.append(measure_pattern(setup, target, pattern, left))
+            ceilings.append(measure_pattern(setup, target, pattern, left, check=setup.effort == "full"))
     return ceilings
 
 
-def measure_pattern(setup: Setup, target: Target, pattern: Pattern, budget_s: float) -> Ceiling:
-    """One pattern of reads of a file that is there, for as long as the budget says."""
+def measure_pattern(
+    setup: Setup, target: Target, pattern: Pattern, budget_s: float, *, check: bool = False
+) -> Ceiling:
+    """One pattern of reads of a file that is there, for as long as the budget says. `check`: also by fio, where it is, for a second."""
     before = noise.read_counters()
+    other = None
+    if check and budget_s > _CHECK_FROM_S and with_fio.available():
+        other = with_fio.read_by_fio(target, pattern.block, pattern.depth, pattern.random)
+        budget_s -= with_fio.RUN_S
     reading = read_blocks(target, pattern, budget_s, usable_threads(setup.machine))
     rates = rates_by_window(reading.spans)
     latencies_us = sorted(((reading.spans.end_ns - reading.spans.begin_ns) / 1000).tolist())
     tail = p99(latencies_us)
+    against = other and {
+        "iops": round(other.iops, 1),
+        "p50_us": other.p50_us,
+        "ours_over_fio": round(percentile(rates, 50) / other.iops, 3),
+    }
     reservations = [reading.why, reservation(target)]
     if not target.direct:
         reservations.append("part of it may come from the page cache")
@@ -112,6 +124,7 @@ def measure_pattern(setup: Setup, target: Target, pattern: Pattern, budget_s: fl
             "reads": len(latencies_us),
             "latency_p50_us": round(percentile(latencies_us, 50), 1),
             "latency_p99_us": None if tail is None else round(tail, 1),
+            "fio": against,
         },
     )
 

@@ -23,6 +23,7 @@ from wellfed.bench import noise
 from wellfed.bench.find import Effort
 from wellfed.bench.repeat import interleave
 from wellfed.bench.setup import Scale, Setup, build_ceiling, size_text
+from wellfed.bench.statistics import percentile
 from wellfed.bench.storage.files import drop_pages, file_size, file_system
 from wellfed.model import Ceiling, Machine
 
@@ -56,7 +57,8 @@ def measure(setup: Setup, budget_s: float) -> list[Ceiling]:
     before = noise.read_counters()
     with small_files(setup.folder, most, time.monotonic() + budget_s * _WRITE_SHARE) as names:
         size_bytes = sum(Path(name).stat().st_size for name in names)
-        samples = _passes(names, budget_s * (1 - _WRITE_SHARE))
+        by_size: dict[int, list[float]] = {size: [] for size in SIZES}
+        samples = _passes(names, budget_s * (1 - _WRITE_SHARE), by_size)
     mean = size_bytes / len(names)
     titles = {
         "small-files-cold": "small files, open + read + close, cold, one thread",
@@ -84,7 +86,16 @@ def measure(setup: Setup, budget_s: float) -> list[Ceiling]:
             ),
             size=f"{len(names)} files of {size_text(SIZES[0])} to {size_text(SIZES[-1])}, {size_text(round(mean))} on average",
             threads=_THREADS if id.endswith(".8") else 1,
-            environment={"file_system": fs, "mean_bytes": round(mean), "files": len(names)},
+            environment={
+                "file_system": fs,
+                "mean_bytes": round(mean),
+                "files": len(names),
+                "median_by_size": {
+                    str(size): round(percentile(rates, 50), 1) for size, rates in by_size.items()
+                }
+                if id == "small-files-cold"
+                else None,
+            },
         )
         for id in IDS
     ]
@@ -148,8 +159,8 @@ def _write_file(name: str, data: bytes) -> None:
         os.close(fd)
 
 
-def _passes(names: Sequence[str], budget_s: float) -> dict[str, list[float]]:
-    """Files a second; each sample another batch in random order, with all sizes in equal parts."""
+def _passes(names: Sequence[str], budget_s: float, by_size: dict[int, list[float]]) -> dict[str, list[float]]:
+    """Files a second; each sample another batch in random order, with all sizes in equal parts. `by_size` gets the cold ones of each."""
     rng = np.random.default_rng(11)
 
     def batch() -> list[str]:
@@ -159,7 +170,13 @@ def _passes(names: Sequence[str], budget_s: float) -> dict[str, list[float]]:
     def cold() -> float:
         chosen = batch()
         give_up(chosen)
-        return _rate(chosen, read_files)
+        seconds = 0.0
+        for number in range(len(SIZES)):
+            some = chosen[number :: len(SIZES)]
+            rate = _rate(some, read_files)
+            by_size[SIZES[number]].append(rate)
+            seconds += len(some) / rate
+        return len(chosen) / seconds
 
     def warm() -> float:
         chosen = batch()
