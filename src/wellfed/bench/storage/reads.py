@@ -38,7 +38,7 @@ _READS_PER_WINDOW = 20
 _READ_SHARE = 0.25
 """Of the budget, for each pattern at least, however long the writing took."""
 _ORDER = 1 << 15
-_CHECK_FROM_S = 4.0
+_CHECK_FROM_S = 2.5
 
 
 class Pattern(NamedTuple):
