@@ -129,6 +129,7 @@ def measure(
     full: bool = False,
     folder: PathLike | None = None,
     shapes: Sequence[tuple[int, int, int]] = (),
+    peers: Sequence[str] = (),
     tier: str | None = None,
     progress: Progress | None = None,
 ) -> Case:
@@ -136,8 +137,9 @@ def measure(
     plausible band and a verdict of its own.
 
     `budget_s` are the seconds to spend in all (QUICK_S, or FULL_S with `full`). `only` are the ids, patterns (`h2d.*`), modules or
-    groups to measure; `folder` is where storage is measured, `shapes` are GEMMs of your model as (M, N, K), `tier` (`driver`)
-    does without torch. What could not be measured is in `machine.gaps`, with the reason. The result is added to this user's
+    groups to measure; `folder` is where storage is measured, `shapes` are GEMMs of your model as (M, N, K), `peers` are
+    other hosts that serve (`HOST:PORT:TOKEN`, see `measure --serve`): without `only` the network to them is all that is measured.
+    `tier` (`driver`) does without torch. What could not be measured is in `machine.gaps`, with the reason. The result is added to this user's
     history (see `measured_before`). Raises WellfedError for an unknown id."""
     from wellfed.bench import Options, history
 
@@ -149,10 +151,10 @@ def measure(
         looked.machine,
         budget_s,
         progress,
-        only=only,
+        only=only or (("network.pair",) if peers else ()),
         effort="full" if full else "quick",
         folder=None if folder is None else Path(folder),
-        options=Options(shapes=tuple(shapes), tier=tier),
+        options=Options(shapes=tuple(shapes), peers=tuple(peers), tier=tier),
     )
     history.remember(ceilings)
     return replace(looked, made_by=_made_by("measure"), machine=machine, ceilings=ceilings)

@@ -33,7 +33,7 @@ def test_text_says_what_was_measured(run_cli: RunCli) -> None:
 def test_the_case_keeps_why_something_was_not_measured(
     run_cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from wellfed.bench.storage import reads as storage
+    from wellfed.bench.storage import files as storage
 
     monkeypatch.setattr(storage, "file_system", lambda _: "tmpfs")
     saved = tmp_path / "my.case"

@@ -21,7 +21,7 @@ _SC_CACHE_SIZE = {1: 188, 2: 191, 3: 194}
 
 class Options(Value, frozen=True, kw_only=True):
     """What only the user can tell: `shapes` of the GEMMs of a model (M, N, K), `peers` to measure a network with
-    (HOST:PORT), `tier` to do without the better one (`driver`: no torch)."""
+    (HOST:PORT:TOKEN), `tier` to do without the better one (`driver`: no torch)."""
 
     shapes: tuple[tuple[int, int, int], ...] = ()
     peers: tuple[str, ...] = ()

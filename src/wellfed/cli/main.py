@@ -39,9 +39,10 @@ PAGE = f"""Usage: wellfed [OPTIONS] VERB [ARGS]...
   Finds what starves a GPU, and says what each cure is worth.
 
   Read-only, except `tune apply`, `undo` and `confirm`, which keep a journal of
-  every change. Nothing is sent over a network. The only other files left behind
-  are the ones you name, the report of `doctor`, and the columns of large traces
-  in your cache folder (WELLFED_CACHE=0: none).
+  every change. Nothing is sent over a network, except to a host that you name
+  (`measure --with`). The only other files left behind are the ones you name, the
+  report of `doctor`, and the columns of large traces in your cache folder
+  (WELLFED_CACHE=0: none).
 
 Options:
   --version   Show the version and exit.

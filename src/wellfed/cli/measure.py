@@ -44,6 +44,14 @@ _MOST_DIMENSION = 1 << 20
     help="Also a matrix product of your model: (M, K) by (K, N); repeatable.",
 )
 @click.option("--tier", type=click.Choice(["driver", "torch"]), help="GPUs by this tier alone.")
+@click.option(
+    "--with",
+    "peers",
+    multiple=True,
+    metavar="HOST:PORT:TOKEN",
+    help="The network to a host that serves; repeatable.",
+)
+@click.option("--serve", metavar="PORT", help="Be that host: listen on PORT or ADDRESS:PORT for one session.")
 @click.option("--last", is_flag=True, help="Measure nothing: show what was measured on this machine before.")
 @output_options("text", "json", "md", "html")
 def command(
@@ -53,6 +61,8 @@ def command(
     folder: Path | None,
     shapes: tuple[str, ...],
     tier: str | None,
+    peers: tuple[str, ...],
+    serve: str | None,
     last: bool,
     output: Output,
 ) -> None:
@@ -63,6 +73,9 @@ def command(
     """
     from wellfed import api
 
+    if serve is not None:
+        _serve(serve, budget_s)
+        return
     if last:
         _show_last(output)
         return
@@ -74,12 +87,21 @@ def command(
             full=not quick,
             folder=folder,
             shapes=wanted,
+            peers=peers,
             tier=tier,
             progress=say,
         )
     _check_found(case)
     _tell_changes(case)
     emit(case, output, kind="measure")
+
+
+def _serve(where: str, seconds: float | None) -> None:
+    from wellfed.bench.network import pair
+
+    served = pair.serve(where, say=note, seconds=pair.MOST_SECONDS if seconds is None else seconds)
+    refused = f", {served.refused} refused" if served.refused else ""
+    note(f"{served.connections} connections served{refused}; {served.why}")
 
 
 def _check_found(case: "Case") -> None:
