@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wellfed.model import Curve
 from wellfed.predict import collective as c
 
 MIB = 2.0**20
@@ -93,9 +94,9 @@ def test_a_fit_needs_two_sizes_and_time_that_grows() -> None:
     assert fit.alpha_s == 0.0
 
 
-def curve(alpha: float = 30e-6, beta: float = 2e11) -> c.Curve:
+def curve(alpha: float = 30e-6, beta: float = 2e11) -> Curve:
     seconds = alpha + SIZES / beta
-    return c.Curve(op="all_reduce", ranks=8, sizes=tuple(SIZES.tolist()), seconds=tuple(seconds.tolist()))
+    return Curve(op="all_reduce", ranks=8, sizes=tuple(SIZES.tolist()), seconds=tuple(seconds.tolist()))
 
 
 def test_a_curve_goes_through_its_points_and_on_beyond_them() -> None:
@@ -105,7 +106,7 @@ def test_a_curve_goes_through_its_points_and_on_beyond_them() -> None:
     assert c.expected_seconds(known, beyond) == pytest.approx(30e-6 + beyond / 2e11, rel=1e-3)
     between = c.expected_seconds(known, SIZES[:-1] * 2**0.5)
     assert (np.diff(between) > 0).all()
-    single = c.Curve(op="all_reduce", ranks=8, sizes=(1e6,), seconds=(1e-4,))
+    single = Curve(op="all_reduce", ranks=8, sizes=(1e6,), seconds=(1e-4,))
     assert c.expected_seconds(single, [1e3, 1e6, 1e7]) == pytest.approx([1e-4, 1e-4, 1e-3])
 
 

@@ -19,6 +19,7 @@ from wellfed.analyze.clocks import align, on_reference
 from wellfed.analyze.intervals import union
 from wellfed.analyze.matching import Matched, Matching, Times, label
 from wellfed.analyze.rank_replay import what_if
+from wellfed.model.curve import Curve
 from wellfed.model.ranks import (
     Clock,
     Limit,
@@ -32,7 +33,6 @@ from wellfed.model.ranks import (
 )
 from wellfed.predict.collective import (
     ENDS_TOGETHER,
-    Curve,
     bus_bandwidth,
     expected_seconds,
     limit_of,

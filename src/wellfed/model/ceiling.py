@@ -3,6 +3,7 @@
 from typing import Any, Literal
 
 from wellfed.model.base import Value
+from wellfed.model.curve import Curve
 
 CeilingVerdict = Literal["ok", "low", "implausible", "noisy"]
 
@@ -11,7 +12,8 @@ class Ceiling(Value, frozen=True, kw_only=True):
     """`best`, `median`, `p10`, `p90` in `unit`; rates are higher-is-better, latencies lower-is-better
     (`higher_is_better` says which). `peak` is a published limit in the same unit, `ratio` = best/peak; both
     None when no peak is known. `band` is the plausible range [low, high] and `band_source` where it is from.
-    `noise` holds what disturbed the run (load, steal, involuntary switches, throttling)."""
+    `noise` holds what disturbed the run (load, steal, involuntary switches, throttling).
+    `curve` is the time by size of a collective, of which the rest is the headline."""
 
     id: str
     title: str
@@ -39,3 +41,4 @@ class Ceiling(Value, frozen=True, kw_only=True):
     noise: dict[str, float] = {}
     environment: dict[str, Any] = {}
     seconds: float = 0.0
+    curve: Curve | None = None

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from wellfed.model.base import Value
+from wellfed.model.curve import Curve
 from wellfed.model.ranks import Limit, LimitKind
 from wellfed.model.timeline import F64, Mask
 
@@ -153,17 +154,6 @@ def fit_alpha_beta(sizes: F64, seconds: F64) -> AlphaBeta | None:
     if slope <= 0:
         return None
     return AlphaBeta(alpha_s=alpha, beta_bytes_s=1.0 / slope, n=len(s))
-
-
-class Curve(Value, frozen=True, kw_only=True):
-    """Time by size of one operation among `ranks` ranks: sizes (bytes) rising, seconds; `source` says where
-    it was measured."""
-
-    op: str
-    ranks: int
-    sizes: tuple[float, ...]
-    seconds: tuple[float, ...]
-    source: str = ""
 
 
 def curve_of(
