@@ -58,6 +58,7 @@ __all__ = [
     "measure",
     "measured_before",
     "pin_plan",
+    "read_ceilings",
     "save",
     "trace",
     "tune_apply",
@@ -172,6 +173,14 @@ def measured_before(before: str | None = None) -> tuple[Case, dict[str, str]]:
         looked, made_by=_made_by("measure"), ceilings=tuple(one.ceiling for one in newest.values())
     )
     return case, {id: one.at for id, one in newest.items()}
+
+
+def read_ceilings(path: PathLike) -> list[Ceiling]:
+    """The ceilings in a result file of another tool: nvbandwidth, nccl-tests, fio, perftest, Intel MLC, SuperBench,
+    TransferBench; our ids and units, `method` names the tool. Raises WellfedError when it is of none of them."""
+    from wellfed.ingest.ceilings import read_ceilings as read
+
+    return read(path)
 
 
 def trace(
