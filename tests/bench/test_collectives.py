@@ -15,7 +15,7 @@ from wellfed.bench.find import is_wanted
 from wellfed.bench.setup import Setup
 from wellfed.model import Ceiling, Curve, Machine, WellfedError
 from wellfed.model.devices import Gpu
-from wellfed.predict.collective import limit_of
+from wellfed.predict.comm_limit import limit_of
 
 H200 = "NVIDIA H200"
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from wellfed.model import Curve
 from wellfed.predict import collective as c
+from wellfed.predict.comm_limit import limit_of
 
 MIB = 2.0**20
 SIZES = np.array([2.0**k for k in range(10, 31)])
@@ -138,7 +139,7 @@ def test_a_curve_from_calls_forgets_the_waiting() -> None:
 )
 def test_which_limit(kind: str, sizes: Any, factor: Any) -> None:
     rng = np.random.default_rng(1)
-    found = c.limit_of(sizes, c.expected_seconds(curve(), sizes) * factor(rng, len(sizes)), curve())
+    found = limit_of(sizes, c.expected_seconds(curve(), sizes) * factor(rng, len(sizes)), curve())
     assert found is not None
     assert found.kind == kind
     assert found.ratio[0] <= found.ratio[1] <= found.ratio[2]
@@ -150,7 +151,7 @@ def test_contention_is_told_from_a_broken_path() -> None:
     seconds = c.expected_seconds(curve(), sizes) * np.where(beside, 1.9, 1.0)
     slow = c.expected_seconds(curve(), sizes) * 1.9
     for times, kind in ((seconds, "contention"), (slow, "path")):
-        found = c.limit_of(sizes, times, curve(), overlapped=beside)
+        found = limit_of(sizes, times, curve(), overlapped=beside)
         assert found is not None
         assert found.kind == kind
-    assert c.limit_of(np.array([-1.0]), np.array([1.0]), curve()) is None
+    assert limit_of(np.array([-1.0]), np.array([1.0]), curve()) is None

@@ -35,8 +35,8 @@ from wellfed.predict.collective import (
     ENDS_TOGETHER,
     bus_bandwidth,
     expected_seconds,
-    limit_of,
 )
+from wellfed.predict.comm_limit import limit_of
 
 WAIT_FROM = 0.30
 """Share of the communication that waiting must be (research: 30 %), before a rank is named."""

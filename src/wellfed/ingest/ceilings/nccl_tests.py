@@ -150,7 +150,7 @@ def _of_json(text: str) -> _Run:
     value, whole = parse_json(text)
     root: dict[str, Any] = value if whole and isinstance(value, dict) else {}
     results = root.get("results") if whole else value
-    config = (
+    config: Any = (
         root.get("config") if whole else next((v for v in value if "nthreads" in v or "devices" in v), {})
     )
     config = config if isinstance(config, dict) else {}

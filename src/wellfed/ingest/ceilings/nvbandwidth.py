@@ -125,7 +125,7 @@ def _cells(row: list[Any]) -> list[float | None]:
 
 def _ceilings(result: _Result, tool: str, path: Path, devices: list[str]) -> Iterator[Ceiling]:
     is_latency = "latency" in result.name
-    base = {
+    base: dict[str, Any] = {
         "tool": tool,
         "path": path,
         "unit": "ns" if is_latency else "GB/s",
