@@ -199,3 +199,41 @@ def test_slow_pairs_and_slow_gpus() -> None:
 def test_any_matrix_is_taken(table: list[list[float | None]]) -> None:
     if len({len(row) for row in table}) <= 1:
         slow_pairs(table)
+
+
+PUBLISHED = {
+    # stas00/ml-engineering@744d01e: network/README.md, all_reduce, busbw in GB/s by size in MiB
+    "8 x H200": (
+        8,
+        "nvlink",
+        450.0,
+        {16: 219.89, 64: 346.51, 256: 436.15, 1024: 463.58, 4096: 473.10, 16384: 482.26},
+    ),
+    "8 x A100": (
+        8,
+        "nvlink",
+        300.0,
+        {16: 106.16, 64: 171.54, 256: 194.07, 1024: 229.04, 4096: 233.88, 16384: 234.89},
+    ),
+    "8 x B200": (
+        8,
+        "nvlink",
+        900.0,
+        {16: 254.96, 64: 400.60, 256: 646.11, 1024: 723.34, 4096: 740.64, 16384: 845.67},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_sound_machines_are_bound_by_their_bandwidth(name: str) -> None:
+    n, kind, link_gbs, busbw = PUBLISHED[name]
+    sizes = [mib * 2.0**20 for mib in busbw]
+    seconds = [
+        size * 2 * (n - 1) / n / (rate * 1e9) for size, rate in zip(sizes, busbw.values(), strict=True)
+    ]
+    link = link_curve("all_reduce", n, kind, link_gbs * 1e9, "catalogue")
+    assert link is not None
+    for factor, says in ((1.0, "bandwidth"), (3.0, "path")):
+        mine = Curve(op="all_reduce", ranks=n, sizes=tuple(sizes), seconds=tuple(t * factor for t in seconds))
+        found = limit_of_curve(mine, link)
+        assert found is not None and found.kind == says, (name, factor, found)
