@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         load,
         measure,
         pin_plan,
+        read_ceilings,
         save,
         trace,
         tune_apply,
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "WellfedError", "__version__", "check", "compare", "doctor", "inspect", "load", "measure",
-    "pin_plan", "save", "trace", "tune_apply", "tune_confirm", "tune_export", "tune_log", "tune_plan",
-    "tune_status", "tune_undo",
+    "pin_plan", "read_ceilings", "save", "trace", "tune_apply", "tune_confirm", "tune_export", "tune_log",
+    "tune_plan", "tune_status", "tune_undo",
 ]  # fmt: skip
 
 

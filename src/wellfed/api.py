@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from wellfed.apply.journal import Journal
     from wellfed.apply.policy import Options
     from wellfed.ingest.workers import Executor
-    from wellfed.model import Change, RankTrace, TraceWarning
+    from wellfed.model import Change, Curve, RankTrace, TraceWarning
     from wellfed.model.change import Applied, Done, Plan, Skipped, TuneLog, TuneStatus
     from wellfed.model.held import MemoryHeld
     from wellfed.model.placement import Placement
@@ -58,6 +58,7 @@ __all__ = [
     "measure",
     "measured_before",
     "pin_plan",
+    "read_ceilings",
     "save",
     "trace",
     "tune_apply",
@@ -176,6 +177,14 @@ def measured_before(before: str | None = None) -> tuple[Case, dict[str, str]]:
     return case, {id: one.at for id, one in newest.items()}
 
 
+def read_ceilings(path: PathLike) -> list[Ceiling]:
+    """The ceilings in a result file of another tool: nvbandwidth, nccl-tests, fio, perftest, Intel MLC, SuperBench,
+    TransferBench; our ids and units, `method` names the tool. Raises WellfedError when it is of none of them."""
+    from wellfed.ingest.ceilings import read_ceilings as read
+
+    return read(path)
+
+
 def trace(
     paths: PathLike | Sequence[PathLike],
     *,
@@ -185,6 +194,7 @@ def trace(
     step_ms: float | None = None,
     price: float | None = None,
     network: str | None = None,
+    ceilings: PathLike | Sequence[Ceiling] = (),
     each: "Each | None" = None,
     processes: int | None = None,
     executor: "Executor | None" = None,
@@ -197,7 +207,9 @@ def trace(
     event; end None: to the last) narrow the look; steps count within the window. `each` is told each timeline
     with the studies of its devices when they are done, one rank at a time: for an export, say. `step_ms` is the time of a step
     without the profiler, in milliseconds, when you know it; `price` is USD per GPU and hour (the catalogue's
-    dated price when None), `network` the link between nodes as the catalogue names it (`ib-ndr`). Large sets are read
+    dated price when None), `network` the link between nodes as the catalogue names it (`ib-ndr`). `ceilings` are
+    measured ones, or a file of them (a case, a result of another tool): beside the curves of collectives among them the calls
+    of the traces are judged. Large sets are read
     in `processes` (as many as there are cores when None), one file a process at a time, or by `executor`: whatever has
     `submit` as those of the standard library. A damaged file gives what is left in it, and a warning; one unreadable file among
     others is a finding; WellfedError is raised when no file can be read at all."""
@@ -207,6 +219,7 @@ def trace(
 
     _check_numbers(price=price, step_ms=step_ms)
     _check_network(network)
+    curves = _curves(ceilings)
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     dumped, dump_verdicts, rest = _dumps(given, ranks)
     files = find_traces(rest)
@@ -225,7 +238,7 @@ def trace(
                 f"no step {steps[0]} in {traces[0].name if len(traces) == 1 else 'any of the traces'}",
                 hint="leave --steps out to see how many there are; they are counted from 0",
             )
-        read, verdicts = _gathered(looks, failed, asked, network)
+        read, verdicts = _gathered(looks, failed, asked, network, curves)
     if records:
         pipeline, more = _pipeline(records, price)
         read, verdicts = replace(read, pipeline=pipeline), (*verdicts, *more)
@@ -412,7 +425,11 @@ def _looks(
 
 
 def _gathered(
-    looks: Sequence[_Look], failed: Sequence[Verdict], asked: _Asked, network: str | None
+    looks: Sequence[_Look],
+    failed: Sequence[Verdict],
+    asked: _Asked,
+    network: str | None,
+    curves: "Sequence[Curve]",
 ) -> tuple[Case, tuple[Verdict, ...]]:
     """The case of all looks, unjudged, and its verdicts: each rank's own and those of all together."""
     from wellfed.analyze.together import fold_warnings, once, rank_numbers, ranks_found
@@ -437,12 +454,55 @@ def _gathered(
     warnings = (*copies, *doubts, *fold_warnings([look.warnings for look in kept]))
     series = [one for look in kept for one in look.series]
     memory = tuple(held for look in kept for held in look.memory)
+    if curves and len(series) == 1:
+        verdicts = tuple(sorted((*verdicts, *_limits(kept, curves)), key=worth))
     if len(ranks) < 2:
         return Case(ranks=ranks, warnings=warnings, memory=memory), (*verdicts, *failed)
-    found = ranks_found(ranks, series, saves=saves_of(verdicts, ranks), network=network)
+    found = ranks_found(ranks, series, saves=saves_of(verdicts, ranks), network=network, curves=curves)
     judged = judge_ranks(verdicts, found, price=asked.price)
     case = Case(ranks=ranks, warnings=warnings, rank_verdicts=verdicts, together=found.study, memory=memory)
     return case, (*judged, *failed)
+
+
+def _limits(looks: Sequence[_Look], curves: "Sequence[Curve]") -> list[Verdict]:
+    """What holds the collectives of the one rank that has any."""
+    from wellfed.analyze.comm_limits import limits_of_series
+    from wellfed.check.trace.comm_limit import judge_limits
+
+    page = judge_limits.manual  # type: ignore[attr-defined]
+    found: list[Verdict] = []
+    for look in looks:
+        for one in look.series:
+            step_ns = _step_ns(look.ranks[0])
+            verdict = judge_limits(limits_of_series(one, curves), source=look.source, step_ns=step_ns)
+            if verdict is not None:
+                where = {"device": look.ranks[0].device, "rank": one.rank}
+                sources = page.sources if verdict.verdict == "finding" else ()
+                said = {
+                    "code": page.code,
+                    "name": page.name,
+                    "layer": "trace",
+                    "where": where,
+                    "sources": sources,
+                }
+                found.append(replace(verdict, **said))
+    return found
+
+
+def _curves(ceilings: PathLike | Sequence[Ceiling]) -> "tuple[Curve, ...]":
+    """The curves of collectives among ceilings, or in the file that has them. Raises WellfedError for a file without."""
+    from wellfed.analyze.comm_limits import curves_of
+
+    if not isinstance(ceilings, str | os.PathLike):
+        return curves_of(ceilings)
+    path = Path(ceilings)
+    found = curves_of(load(path).ceilings if _is_case(path) else read_ceilings(path))
+    if not found:
+        raise WellfedError(
+            f"{path.name} holds no curve of a collective",
+            hint="wellfed measure --only collectives --save curves.case",
+        )
+    return found
 
 
 def _numbered(look: _Look, rank: int | None) -> _Look:

@@ -70,6 +70,8 @@ def machine(layer: dict[str, Any]) -> Machine:
     return msgspec.structs.replace(msgspec.convert(tree, Machine), facts=facts)
 
 
+TWO_RATES = ports({"state": "ACTIVE", "rate_gbps": 400.0}, {"state": "ACTIVE", "rate_gbps": 100.0})
+
 CASES: dict[str, Case] = {
     "BIOS01": Case(
         {"cpu": {"packages": 2, "flags": ["avx"], "offline": []}, "numa": [{"id": 0, "cpus": [0]}]},
@@ -357,6 +359,11 @@ CASES: dict[str, Case] = {
     "ENV11": Case(
         {**env(NCCL_P2P_DISABLE="1"), "gpus": gpus({}, {})}, {**env(NCCL_P2P_DISABLE="0"), "software": {"nccl_config": []}},
         "warning",
+    ),
+    "ENV25": Case(
+        {**env(), "gpus": gpus({}, {}), "rdma": TWO_RATES, "seen": ("kernel.virtualization",)},
+        {**env(NCCL_IB_HCA="=mlx5_0:1"), "gpus": gpus({}, {}), "rdma": TWO_RATES, "seen": ("kernel.virtualization",)},
+        "info",
     ),
     "ENV14": Case({"software": {"nccl": "2.29.3"}}, {"software": {"nccl": "2.28.9"}}, "info"),
     "ENV20": Case(env(PYTHONDEVMODE="1"), env(PYTHONMALLOC="pymalloc"), "warning"),

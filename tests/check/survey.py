@@ -94,6 +94,7 @@ BEYOND = {
     "CON20": "gVisor",
     "CPU21": "who else uses the cores now",
     "NET22": "who else uses the adapter now",
+    "ENV25": "what the facts speak for among NCCL's variables",
 }
 """Checks that no row of the survey asked for."""
 

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wellfed.model import Curve
 from wellfed.predict import collective as c
+from wellfed.predict.comm_limit import limit_of
 
 MIB = 2.0**20
 SIZES = np.array([2.0**k for k in range(10, 31)])
@@ -93,9 +95,9 @@ def test_a_fit_needs_two_sizes_and_time_that_grows() -> None:
     assert fit.alpha_s == 0.0
 
 
-def curve(alpha: float = 30e-6, beta: float = 2e11) -> c.Curve:
+def curve(alpha: float = 30e-6, beta: float = 2e11) -> Curve:
     seconds = alpha + SIZES / beta
-    return c.Curve(op="all_reduce", ranks=8, sizes=tuple(SIZES.tolist()), seconds=tuple(seconds.tolist()))
+    return Curve(op="all_reduce", ranks=8, sizes=tuple(SIZES.tolist()), seconds=tuple(seconds.tolist()))
 
 
 def test_a_curve_goes_through_its_points_and_on_beyond_them() -> None:
@@ -105,7 +107,7 @@ def test_a_curve_goes_through_its_points_and_on_beyond_them() -> None:
     assert c.expected_seconds(known, beyond) == pytest.approx(30e-6 + beyond / 2e11, rel=1e-3)
     between = c.expected_seconds(known, SIZES[:-1] * 2**0.5)
     assert (np.diff(between) > 0).all()
-    single = c.Curve(op="all_reduce", ranks=8, sizes=(1e6,), seconds=(1e-4,))
+    single = Curve(op="all_reduce", ranks=8, sizes=(1e6,), seconds=(1e-4,))
     assert c.expected_seconds(single, [1e3, 1e6, 1e7]) == pytest.approx([1e-4, 1e-4, 1e-3])
 
 
@@ -137,7 +139,7 @@ def test_a_curve_from_calls_forgets_the_waiting() -> None:
 )
 def test_which_limit(kind: str, sizes: Any, factor: Any) -> None:
     rng = np.random.default_rng(1)
-    found = c.limit_of(sizes, c.expected_seconds(curve(), sizes) * factor(rng, len(sizes)), curve())
+    found = limit_of(sizes, c.expected_seconds(curve(), sizes) * factor(rng, len(sizes)), curve())
     assert found is not None
     assert found.kind == kind
     assert found.ratio[0] <= found.ratio[1] <= found.ratio[2]
@@ -149,7 +151,7 @@ def test_contention_is_told_from_a_broken_path() -> None:
     seconds = c.expected_seconds(curve(), sizes) * np.where(beside, 1.9, 1.0)
     slow = c.expected_seconds(curve(), sizes) * 1.9
     for times, kind in ((seconds, "contention"), (slow, "path")):
-        found = c.limit_of(sizes, times, curve(), overlapped=beside)
+        found = limit_of(sizes, times, curve(), overlapped=beside)
         assert found is not None
         assert found.kind == kind
-    assert c.limit_of(np.array([-1.0]), np.array([1.0]), curve()) is None
+    assert limit_of(np.array([-1.0]), np.array([1.0]), curve()) is None

@@ -27,7 +27,7 @@ from wellfed.analyze.matching import match_ranks
 from wellfed.analyze.rank_replay import what_if
 from wellfed.analyze.ranks import split as split_waits
 from wellfed.analyze.ranks import study_ranks
-from wellfed.predict.collective import Curve
+from wellfed.model import Curve
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

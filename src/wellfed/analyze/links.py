@@ -12,7 +12,8 @@ from typing import NamedTuple
 from wellfed import catalog
 from wellfed.analyze.matching import Matched
 from wellfed.catalog.spec import GpuSpec
-from wellfed.predict.collective import Curve, link_curve
+from wellfed.model.curve import Curve
+from wellfed.predict.collective import link_curve
 
 
 class LinkCurves(NamedTuple):
@@ -22,7 +23,9 @@ class LinkCurves(NamedTuple):
     unknown: tuple[str, ...]
 
 
-class _Link(NamedTuple):
+class Link(NamedTuple):
+    """`kind` is one of `RING_HOP_S`; `bytes_s` goes one way."""
+
     kind: str
     bytes_s: float
     source: str
@@ -45,7 +48,7 @@ def link_curves(
             by_size.setdefault(max(m.group.size, len(m.group.ranks), len(m.ranks)), []).append(m)
     for n, groups in sorted(by_size.items()):
         found = {_link(m, n, devices, gpus, network) for m in groups}
-        links = [link for link in found if isinstance(link, _Link)]
+        links = [link for link in found if isinstance(link, Link)]
         unknown.update({why: None for why in found if isinstance(why, str)})
         if len(found) != 1 or not links:
             continue
@@ -59,7 +62,7 @@ def link_curves(
 
 def _link(
     m: Matched, n: int, devices: Mapping[int, int], gpus: Mapping[int, str | None], network: str | None
-) -> _Link | str:
+) -> Link | str:
     """The link of one group, or why it is not known."""
     members = m.group.ranks or m.ranks
     names = {gpus.get(r) for r in m.ranks}
@@ -72,7 +75,7 @@ def _link(
     nodes = {r // per_node for r in members}
     own = [devices[r] for r in members if r in devices]
     if len(nodes) == 1 and len(set(own)) == len(own):
-        return _within(spec, n)
+        return link_within(spec, n)
     named = catalog.link(network) if network else None
     if named is None:
         return "the network between nodes is not in the traces: name it with --network (such as ib-ndr)"
@@ -81,18 +84,19 @@ def _link(
     nic = named.numbers.direction_gbs.value * 1e9
     # each GPU's share of the network carries busbw x (nodes - 1) / (ranks - 1) (predict.collective.nic_bandwidth)
     rate = nic * max((n - 1) / (len(nodes) - 1), 1.0)
-    inner = _within(spec, n) if len(nodes) < n else None
-    if isinstance(inner, _Link) and inner.bytes_s < rate:
+    inner = link_within(spec, n) if len(nodes) < n else None
+    if isinstance(inner, Link) and inner.bytes_s < rate:
         rate = inner.bytes_s
-    return _Link("network", rate, f"catalogue: {named.title}, one a GPU, {len(nodes)} nodes")
+    return Link("network", rate, f"catalogue: {named.title}, one a GPU, {len(nodes)} nodes")
 
 
-def _within(spec: GpuSpec, n: int) -> _Link | str:
+def link_within(spec: GpuSpec, n: int) -> Link | str:
+    """The link among `n` GPUs of one node, or why it is not known."""
     both, reach = spec.value("link_bidir_gbs"), spec.value("link_domain_gpus")
     if both is not None and reach is not None and reach >= n:
-        return _Link("nvlink", both / 2 * 1e9, f"catalogue: {spec.title}, {spec.link or 'its links'}")
+        return Link("nvlink", both / 2 * 1e9, f"catalogue: {spec.title}, {spec.link or 'its links'}")
     generation, lanes = spec.value("pcie_gen"), spec.value("pcie_lanes")
     rate = catalog.pcie_gbs(int(generation), int(lanes)) if generation and lanes else None
     if rate is None:
         return f"the catalogue knows no link of {spec.title}"
-    return _Link("pcie", rate * 1e9, f"catalogue: {spec.title}, PCIe Gen{int(generation or 0)}")
+    return Link("pcie", rate * 1e9, f"catalogue: {spec.title}, PCIe Gen{int(generation or 0)}")

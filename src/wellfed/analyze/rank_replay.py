@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from wellfed.analyze.matching import Matched, Times
+from wellfed.model.curve import Curve
 from wellfed.model.ranks import RanksWhatIf
 from wellfed.model.timeline import F64, I64, Mask
-from wellfed.predict.collective import Curve, expected_seconds
+from wellfed.predict.collective import expected_seconds
 
 MAX_ROWS = 30_000
 """Calls (each on all its ranks) that are replayed; of more, the first in time."""

@@ -19,6 +19,7 @@ from wellfed.analyze.clocks import align, on_reference
 from wellfed.analyze.intervals import union
 from wellfed.analyze.matching import Matched, Matching, Times, label
 from wellfed.analyze.rank_replay import what_if
+from wellfed.model.curve import Curve
 from wellfed.model.ranks import (
     Clock,
     Limit,
@@ -32,11 +33,10 @@ from wellfed.model.ranks import (
 )
 from wellfed.predict.collective import (
     ENDS_TOGETHER,
-    Curve,
     bus_bandwidth,
     expected_seconds,
-    limit_of,
 )
+from wellfed.predict.comm_limit import limit_of
 
 WAIT_FROM = 0.30
 """Share of the communication that waiting must be (research: 30 %), before a rank is named."""

@@ -16,6 +16,7 @@ from wellfed.analyze.cpu_comm import cpu_calls
 from wellfed.analyze.links import LinkCurves, link_curves
 from wellfed.analyze.matching import match_ranks
 from wellfed.analyze.ranks import study_ranks
+from wellfed.model import Curve
 from wellfed.model.base import replace
 from wellfed.model.ranks import RanksStudy
 from wellfed.model.timeline import Timeline
@@ -174,9 +175,11 @@ def ranks_found(
     *,
     saves: Mapping[str, Mapping[int, float]] | None = None,
     network: str | None = None,
+    curves: Sequence[Curve] = (),
 ) -> RanksFound:
     """What the ranks say together. `saves` are cures to replay over all ranks: by code, which share of its own work
-    each rank is spared. `network` is the link between nodes, as the catalogue names it."""
+    each rank is spared. `network` is the link between nodes, as the catalogue names it; `curves` were
+    measured, and go before what the catalogue says of links."""
     told = [s.world for s in series if s.world]
     world = max(told, default=None)
     here = {r.rank for r in ranks if r.rank is not None} | {s.rank for s in series}
@@ -190,7 +193,9 @@ def ranks_found(
         links: LinkCurves = link_curves(
             matching.matched, devices, {r.rank: r.gpu for r in ranks if r.rank is not None}, network=network
         )
-        study = study_ranks(matching, curves=links.curves, links_unknown=links.unknown, saves=saves)
+        study = study_ranks(
+            matching, curves=(*links.curves, *curves), links_unknown=links.unknown, saves=saves
+        )
         study = replace(study, world=world)
     return RanksFound(
         ranks=tuple(ranks),

@@ -41,6 +41,11 @@ def _show_recipe(context: click.Context, _: click.Parameter, how: str | None) ->
     help="USD per GPU and hour, for the cost of a finding.",
 )
 @click.option("--network", metavar="NAME", help="Link between nodes, to judge its speed: ib-ndr, eth-400...")
+@click.option(
+    "--ceilings",
+    metavar="FILE",
+    help="Judge collectives beside these measured curves: a case of `measure`, a result of nccl-tests.",
+)
 @click.option("--ray", metavar="ADDRESS", help="Read the files on this Ray cluster, one task each.")
 @click.option(
     "--how",
@@ -60,6 +65,7 @@ def command(
     step_ms: float | None,
     price: float | None,
     network: str | None,
+    ceilings: str | None,
     ray: str | None,
     fail_on: str,
     output: Output,
@@ -78,9 +84,9 @@ def command(
         path.name.lower().endswith((".perfetto.json", ".perfetto.json.gz")) for path in output.files
     ):
         raise click.UsageError("--ray and an export for Perfetto don't go together")
-    keep_inputs(output, paths)
+    keep_inputs(output, (*paths, ceilings) if ceilings else paths)
     if len(paths) == 1 and paths[0].lower().endswith(".case"):
-        if ranks or steps or window or step_ms or price or network or ray:
+        if ranks or steps or window or step_ms or price or network or ceilings or ray:
             raise click.UsageError(f"{paths[0]} was judged already: it is shown as it is, without options")
         emit(api.load(paths[0]), output, kind="trace", fail_on=fail_on)
         return
@@ -93,6 +99,7 @@ def command(
             step_ms=step_ms,
             price=price,
             network=network,
+            ceilings=ceilings or (),
             executor=ray_executor(ray) if ray else None,
             each=export.each if export else None,
         )

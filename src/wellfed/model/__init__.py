@@ -8,6 +8,7 @@ from wellfed.model.base import Value
 from wellfed.model.case import Case, Headline, decode_case, encode_case
 from wellfed.model.ceiling import Ceiling
 from wellfed.model.change import Change
+from wellfed.model.curve import Curve
 from wellfed.model.errors import WellfedError
 from wellfed.model.fact import Fact, Status
 from wellfed.model.machine import Machine
@@ -20,6 +21,7 @@ __all__ = [
     "Ceiling",
     "Change",
     "Cost",
+    "Curve",
     "Evidence",
     "Fact",
     "Gain",

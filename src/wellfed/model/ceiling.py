@@ -3,6 +3,7 @@
 from typing import Any, Literal
 
 from wellfed.model.base import Value
+from wellfed.model.curve import Curve
 
 CeilingVerdict = Literal["ok", "low", "implausible", "noisy"]
 
@@ -12,7 +13,8 @@ class Ceiling(Value, frozen=True, kw_only=True):
     (`higher_is_better` says which). `peak` is a published limit in the same unit, `ratio` = best/peak; both
     None when no peak is known. `band` is the plausible range [low, high] and `band_source` where it is from.
     `noise` holds what disturbed the run (load, steal, involuntary switches, throttling). `layer` is what it belongs to
-    (`host`, `storage`, `network`, `gpu`, `comm`), None when another tool's result was read."""
+    (`host`, `storage`, `network`, `gpu`, `comm`), None when another tool's result was read. `curve` is the time by size of a
+    collective, of which the rest is the headline."""
 
     id: str
     title: str
@@ -41,3 +43,4 @@ class Ceiling(Value, frozen=True, kw_only=True):
     noise: dict[str, float] = {}
     environment: dict[str, Any] = {}
     seconds: float = 0.0
+    curve: Curve | None = None

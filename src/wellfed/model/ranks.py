@@ -66,7 +66,7 @@ class RanksWhatIf(Value, frozen=True, kw_only=True):
 class Limit(Value, frozen=True, kw_only=True):
     """Which limit `n` calls run into, and the figures that say so: the ratio of time to expected time (10th,
     50th, 90th percentile), the share of the time above the expected, the median size and the half-bandwidth
-    size in bytes."""
+    size in bytes. `why` says what it is that keeps an unclear one so."""
 
     kind: LimitKind
     n: int
@@ -74,6 +74,7 @@ class Limit(Value, frozen=True, kw_only=True):
     excess_share: float
     median_bytes: float
     half_bytes: float
+    why: str | None = None
 
 
 class RankWait(Value, frozen=True, kw_only=True):

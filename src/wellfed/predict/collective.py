@@ -1,4 +1,4 @@
-"""Collectives as numbers: bandwidth as nccl-tests counts it, time by size, and which limit holds.
+"""Collectives as numbers: bandwidth as nccl-tests counts it, and time by size.
 
 `n` ranks, `S` bytes, `t` seconds. `algbw = S / t`; `busbw = algbw x f` with `f` of the table below: the rate on
 the busiest link of a ring, comparable across operations and group sizes (nccl-tests, doc/PERFORMANCE.md). What
@@ -14,8 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from wellfed.model.base import Value
-from wellfed.model.ranks import Limit, LimitKind
-from wellfed.model.timeline import F64, Mask
+from wellfed.model.curve import Curve
+from wellfed.model.timeline import F64
 
 _TOKENS = (
     ("reducescatter", "reduce_scatter"),
@@ -46,14 +46,6 @@ DTYPE_BYTES = {
     "ComplexDouble": 16,
 }
 """PyTorch's names of its types (c10::ScalarType); every `Float8...` has one byte."""
-
-PATH_FROM = 1.5
-"""Ratio of time to expected time, at all large sizes alike, from which the path is taken to be broken."""
-EXCESS_FROM = 0.3
-"""Share of the time above the expected from which waiting, not transfer, is the limit."""
-SPREAD_FROM = 2.0
-"""90th over 10th percentile of that ratio from which it is called uneven."""
-CONTENTION_FROM = 1.3
 
 
 def operation(name: str) -> str | None:
@@ -155,17 +147,6 @@ def fit_alpha_beta(sizes: F64, seconds: F64) -> AlphaBeta | None:
     return AlphaBeta(alpha_s=alpha, beta_bytes_s=1.0 / slope, n=len(s))
 
 
-class Curve(Value, frozen=True, kw_only=True):
-    """Time by size of one operation among `ranks` ranks: sizes (bytes) rising, seconds; `source` says where
-    it was measured."""
-
-    op: str
-    ranks: int
-    sizes: tuple[float, ...]
-    seconds: tuple[float, ...]
-    source: str = ""
-
-
 def curve_of(
     op: str, ranks: int, sizes: F64, seconds: F64, *, quantile: float = 0.1, source: str = ""
 ) -> Curve | None:
@@ -207,55 +188,6 @@ def half_bandwidth_bytes(curve: Curve) -> float:
     k = int(below[-1])
     part = (target - rate[k]) / (rate[k + 1] - rate[k])
     return float(np.exp(np.log(x[k]) + part * (np.log(x[k + 1]) - np.log(x[k]))))
-
-
-def limit_of(sizes: F64, seconds: F64, curve: Curve, *, overlapped: Mask | None = None) -> Limit | None:
-    """Which limit calls of one operation run into, seen from one rank. None without a call of known size.
-
-    - path: at all sizes above half bandwidth they take evenly too long (>= 1.5 times the curve).
-    - contention: those that run beside computing (`overlapped`) take longer, the others do not.
-    - straggler: much time above the curve, unevenly: waiting for a late rank, no function of the size.
-    - latency, bandwidth: about as the curve says, and most are smaller, or larger, than half bandwidth."""
-    sizes, seconds = np.asarray(sizes, float), np.asarray(seconds, float)
-    good = (sizes > 0) & (seconds > 0)
-    if not good.any():
-        return None
-    s, t = sizes[good], seconds[good]
-    ratio = t / expected_seconds(curve, s)
-    half = half_bandwidth_bytes(curve)
-    low, middle, high = (float(q) for q in np.quantile(ratio, (0.1, 0.5, 0.9)))
-    excess = float(np.maximum(t - t / ratio, 0.0).sum() / t.sum())
-    kind: LimitKind = "unclear"
-    large = s >= half
-    beside = np.asarray(overlapped)[good] if overlapped is not None else np.zeros(len(s), bool)
-    if min(beside.sum(), (~beside).sum()) >= 3 and _contended(ratio[beside], ratio[~beside]):
-        kind = "contention"
-    elif large.sum() >= 3 and _evenly_slow(s[large], ratio[large]):
-        kind = "path"
-    elif excess >= EXCESS_FROM and high >= SPREAD_FROM * low:
-        kind = "straggler"
-    elif middle < PATH_FROM:
-        kind = "latency" if float(np.median(s)) < half else "bandwidth"
-    return Limit(
-        kind=kind,
-        n=len(s),
-        ratio=(low, middle, high),
-        excess_share=excess,
-        median_bytes=float(np.median(s)),
-        half_bytes=half,
-    )
-
-
-def _contended(beside: F64, alone: F64) -> bool:
-    return bool(
-        np.median(beside) >= CONTENTION_FROM * np.median(alone) and np.median(alone) < CONTENTION_FROM
-    )
-
-
-def _evenly_slow(sizes: F64, ratio: F64) -> bool:
-    low, high = np.quantile(ratio, (0.1, 0.9))
-    by_size = [float(np.median(ratio[sizes == s])) for s in np.unique(sizes)]
-    return bool(min(by_size) >= PATH_FROM and low >= PATH_FROM and high < SPREAD_FROM * low)
 
 
 RING_BASE_S = 8.4e-6
