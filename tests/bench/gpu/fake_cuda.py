@@ -226,7 +226,7 @@ class FakeCuda:
         self._give(module, "module")
 
     def do_cuLaunchKernel(self, function: int, *rest: Any) -> None:
-        gx, _, _, bx, _, _, shared, stream, slots, extra = rest
+        gx, _, _, bx, _, _, shared, stream, *_ = rest
         assert gx >= 1 and bx >= 1 and shared == 0
         self._spend(stream, self.kernel_s.get(self.names[function], 1e-3))
 

@@ -100,5 +100,5 @@ def test_an_old_driver_lacks_a_function() -> None:
     functions: dict[str, Callable[..., int]] = dict(library.functions)
     del functions["cuGraphInstantiateWithFlags"]
     library.functions = functions
-    with open_engine(0, library) as engine, pytest.raises(Exception, match="older than CUDA 11.4"):
+    with open_engine(0, library) as engine, pytest.raises(Exception, match=r"older than CUDA 11\.4"):
         engine.graph(engine.null(), 2)

@@ -155,9 +155,7 @@ class Device:
         def run(keep: Any = arguments) -> None:
             code = launch(function, grid, one, one, size, one, one, none, where, slots, None)
             if code:
-                self.call(
-                    "cuLaunchKernel", function, grid, one, one, size, one, one, none, where, slots, None
-                )
+                self.call.check("cuLaunchKernel", code)
 
         return run
 

@@ -124,8 +124,8 @@ class DriverEngine:
         function = self.device.call.functions[name]
 
         def run() -> None:
-            if function(*ready):
-                self.device.call(name, *ready)
+            if code := function(*ready):
+                self.device.call.check(name, code)
 
         return run
 

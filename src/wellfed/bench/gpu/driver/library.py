@@ -102,7 +102,10 @@ class Library:
     def __call__(self, name: str, *arguments: Any) -> None:
         if name not in self.functions:
             raise WellfedError(f"this driver has no {name}: it is older than CUDA 11.4", hint="nvidia-smi")
-        code = self.functions[name](*arguments)
+        self.check(name, self.functions[name](*arguments))
+
+    def check(self, name: str, code: int) -> None:
+        """Raise what a call that was made elsewhere returned."""
         if code != 0:
             raise DriverError(name, code, *self._describe(code))
 
