@@ -230,6 +230,11 @@ class FakeCuda:
         assert gx >= 1 and bx >= 1 and shared == 0
         self._spend(stream, self.kernel_s.get(self.names[function], 1e-3))
 
+    def do_cuLaunchKernelEx(self, config: Any, function: int, slots: int, extra: int) -> None:
+        found = config.contents
+        assert found.grid_x >= 1 and found.block_x >= 1 and found.attribute_count == 0
+        self._spend(found.stream, self.kernel_s.get(self.names[function], 1e-3))
+
     def do_cuGetErrorName(self, code: int, out: Any) -> None:
         out[0] = ERRORS[code][0]
 

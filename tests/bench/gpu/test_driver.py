@@ -64,7 +64,7 @@ def test_all_is_given_back() -> None:
         ("cuModuleLoadData", 1, 2, "cuModuleLoadData: out of memory", False),
         ("cuMemAlloc_v2", 2, 2, "cuMemAlloc_v2: out of memory (CUDA_ERROR_OUT_OF_MEMORY, 2)", False),
         ("cuEventSynchronize", 1, 700, "an illegal memory access was encountered", True),
-        ("cuLaunchKernel", 3, 719, "cuLaunchKernel: unspecified launch failure", True),
+        ("cuLaunchKernelEx", 3, 719, "cuLaunchKernelEx: unspecified launch failure", True),
     ],
 )
 def test_errors_are_said_and_nothing_is_kept(
@@ -83,7 +83,7 @@ def test_errors_are_said_and_nothing_is_kept(
 def test_a_failed_capture_ends_the_capture() -> None:
     fake = FakeCuda()
     with open_engine(0, fake.library()) as engine:
-        fake.fail["cuLaunchKernel"] = (fake.calls["cuLaunchKernel"] + 1, 2)
+        fake.fail["cuLaunchKernelEx"] = (fake.calls["cuLaunchKernelEx"] + 1, 2)
         with pytest.raises(DriverError):
             engine.graph(engine.null(), 3)
         assert fake.capturing is None

@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Protocol
 
+import msgspec
+
 from wellfed.bench.setup import Setup
 from wellfed.model import Machine, WellfedError
 from wellfed.model.devices import Gpu
 
-Work = Callable[[], None]
+Work = Callable[[], object]
 """Puts one piece of work on a stream and returns at once."""
 
 
@@ -40,6 +42,7 @@ class Engine(Protocol):
     def h2d(self, device: Any, host: Any, size: int, *, lane: int = 0) -> Work: ...
     def d2h(self, host: Any, device: Any, size: int, *, lane: int = 0) -> Work: ...
     def null(self) -> Work: ...
+    def add(self) -> Work: ...
     def graph(self, work: Work, times: int) -> Work: ...
 
     def held_s(self, lanes: Sequence[Sequence[Work]]) -> float:
@@ -72,7 +75,32 @@ def open_engines(setup: Setup) -> Iterator[dict[str, Engine]]:
                 reasons.append(f"{tier} tier: {error}")
         if not found:
             raise WellfedError("; ".join(reasons), hint="nvidia-smi")
-        yield found
+        try:
+            yield found
+        except (WellfedError, RuntimeError) as error:
+            if is_lost(error):
+                # No further call of this process would work. Benchmarks run in a child, whose end costs this one only.
+                raise SystemExit(str(error).partition("\n")[0]) from error
+            raise
+
+
+def is_lost(error: Exception) -> bool:
+    """Whether the device can't be used any more in this process. torch says so in words only."""
+    text = str(error).partition("\n")[0]
+    said = "CUDA error" in text or "HIP error" in text
+    return bool(getattr(error, "lost", False)) or (said and "out of memory" not in text)
+
+
+@contextmanager
+def open_torch(setup: Setup) -> Iterator[Any]:
+    """The torch tier's engine alone, for what libcuda has no kernels for. Raises WellfedError when it is missing."""
+    if setup.options.tier == "driver":
+        raise WellfedError(
+            "this takes torch, and --tier driver does without", hint="wellfed measure --tier torch"
+        )
+    torch_only = msgspec.structs.replace(setup, options=msgspec.structs.replace(setup.options, tier="torch"))
+    with open_engines(torch_only) as engines:
+        yield engines["torch"]
 
 
 def _open_driver() -> AbstractContextManager[Engine]:

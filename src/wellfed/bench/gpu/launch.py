@@ -3,7 +3,8 @@
 `launch.event`: two events around one empty kernel on an idle device. `launch.wall`: one launch and the wait for its
 end, by the host's clock. `launch.throughput`: a launch among many back to back, the price of each kernel of a program
 that waits for nothing. `launch.torch-op`: the same for the smallest operation of torch, the price in eager mode.
-`launch.graph-node`: an empty kernel inside a CUDA graph. Beside them `launch.torch-sync`, one operation of torch and
+`launch.graph-node`: the smallest kernel that does something inside a CUDA graph, one after the other; `launch.graph-empty`
+with an empty one. Beside them `launch.torch-sync`, one operation of torch and
 the wait for it, `sync` with nothing to wait for, and `item`, a number read back from the device.
 """
 
@@ -17,6 +18,7 @@ from wellfed.bench.gpu.engine import Engine, Work, has_gpu, open_engines, scopes
 from wellfed.bench.gpu.judge import Kind, Method, gpu_ceiling
 from wellfed.bench.repeat import Run, interleave
 from wellfed.bench.setup import Setup
+from wellfed.bench.statistics import percentile
 from wellfed.model import Ceiling, Machine
 
 IDS = (
@@ -24,6 +26,7 @@ IDS = (
     "launch.wall",
     "launch.throughput",
     "launch.graph-node",
+    "launch.graph-empty",
     "launch.torch-op",
     "launch.torch-sync",
     "launch.sync",
@@ -37,12 +40,14 @@ MANY = 500
 """Launches of one throughput sample: fewer than the queue holds, which is about a thousand."""
 NODES = 1000
 _REPLAYS = 5
-_FEW = 50
+_FEW = 100
+_BATCHES = 5
 TITLES = {
     "launch.event": "launch, between two events",
     "launch.wall": "launch and wait",
     "launch.throughput": "launch, back to back",
-    "launch.graph-node": "launch, as a graph's node",
+    "launch.graph-node": "smallest kernel, as a graph's node",
+    "launch.graph-empty": "empty kernel, as a graph's node",
     "launch.torch-op": "smallest torch operation, back to back",
     "launch.torch-sync": "smallest torch operation and wait",
     "launch.sync": "wait for an idle device",
@@ -50,13 +55,14 @@ TITLES = {
 }
 WORDS = {
     "launch.event": "event, empty kernel, event on an idle stream",
-    "launch.wall": "empty kernel and stream synchronize, host clock, mean of 50",
-    "launch.throughput": "500 empty kernels back to back, host clock until queued and done",
-    "launch.graph-node": "chain of 1000 empty kernels, five replays on a held stream",
-    "launch.torch-op": "500 x.add_(1) of one element back to back, host clock",
-    "launch.torch-sync": "x.add_(1) of one element and synchronize, host clock, mean of 50",
-    "launch.sync": "stream synchronize with nothing queued, mean of 50",
-    "launch.item": "x.item() of one element, mean of 50",
+    "launch.wall": "empty kernel and stream synchronize, host clock, median of 100",
+    "launch.throughput": "500 empty kernels back to back, host clock, median of 5",
+    "launch.graph-node": "chain of 1000 kernels that add one to one number, five replays on a held stream",
+    "launch.graph-empty": "chain of 1000 empty kernels, five replays on a held stream",
+    "launch.torch-op": "500 x.add_(1) of one element back to back, host clock, median of 5",
+    "launch.torch-sync": "x.add_(1) of one element and torch.cuda.synchronize(), host clock, median of 100",
+    "launch.sync": "stream synchronize with nothing queued, median of 100",
+    "launch.item": "x.item() of one element, median of 100",
 }
 
 
@@ -89,13 +95,14 @@ def measure(setup: Setup, budget_s: float) -> Iterator[Ceiling]:
 
 def _runs(engine: Engine) -> dict[str, Run]:
     null = engine.null()
-    graph = engine.graph(null, NODES)
+    graph, empty = engine.graph(engine.add(), NODES), engine.graph(null, NODES)
     runs = {
-        "launch.event": lambda: engine.event_s(null) * 1e6,
-        "launch.wall": _clocked(engine, null, _FEW, wait=True),
-        "launch.throughput": _clocked(engine, null, MANY),
+        "launch.event": lambda: middle([engine.event_s(null) * 1e6 for _ in range(_FEW)]),
+        "launch.wall": _clocked(engine, null, 1, batches=_FEW),
+        "launch.throughput": _clocked(engine, null, MANY, batches=_BATCHES),
         "launch.graph-node": lambda: engine.held_s([[graph] * _REPLAYS]) / _REPLAYS / NODES * 1e6,
-        "launch.sync": _clocked(engine, engine.synchronize, _FEW),
+        "launch.graph-empty": lambda: engine.held_s([[empty] * _REPLAYS]) / _REPLAYS / NODES * 1e6,
+        "launch.sync": _clocked(engine, engine.synchronize, 10, batches=_FEW),
     }
     if (torch := getattr(engine, "torch", None)) is not None:
         runs |= _torch_runs(engine, torch)
@@ -108,31 +115,38 @@ def _torch_runs(engine: Engine, torch: Any) -> Mapping[str, Run]:
     def add() -> None:
         one.add_(1)
 
+    def add_and_wait() -> None:
+        one.add_(1)
+        torch.cuda.synchronize()
+
     def item() -> None:
         one.item()
 
     return {
-        "launch.torch-op": _clocked(engine, add, MANY),
-        "launch.torch-sync": _clocked(engine, add, _FEW, wait=True),
-        "launch.item": _clocked(engine, item, _FEW),
+        "launch.torch-op": _clocked(engine, add, MANY, batches=_BATCHES),
+        "launch.torch-sync": _clocked(engine, add_and_wait, 1, batches=_FEW),
+        "launch.item": _clocked(engine, item, 1, batches=_FEW),
     }
 
 
-def _clocked(engine: Engine, work: Work, times: int, *, wait: bool = False) -> Callable[[], float]:
-    """Microseconds of one of `times`, by the host's clock; `wait`: for the end of each before the next."""
+def _clocked(engine: Engine, work: Work, times: int, *, batches: int) -> Callable[[], float]:
+    """Microseconds of one of `times` by the host's clock, the device waited for at the end: the median of `batches`,
+    since interrupts and neighbours make the mean of latencies theirs."""
 
     def run() -> float:
         clock, synchronize = time.perf_counter_ns, engine.synchronize
-        synchronize()
-        start = clock()
-        if wait:
-            for _ in range(times):
-                work()
-                synchronize()
-        else:
+        found = []
+        for _ in range(batches):
+            synchronize()
+            start = clock()
             for _ in range(times):
                 work()
             synchronize()
-        return (clock() - start) / times / 1000
+            found.append((clock() - start) / times / 1000)
+        return middle(found)
 
     return run
+
+
+def middle(samples: list[float]) -> float:
+    return percentile(samples, 50)

@@ -6,7 +6,7 @@ from typing import Any
 
 from wellfed.model import WellfedError
 
-Work = Callable[[], None]
+Work = Callable[[], object]
 _CYCLES_PER_S = 2.5e9
 """Above any clock of today's devices: the hold lasts as long as is asked for, or longer."""
 _HOLD_S = 0.5e-3
@@ -62,7 +62,7 @@ class TorchEngine:
 
     def read(self, source: Any) -> Work:
         """A sum over the long axis of a tall matrix: each block of threads reads a long row."""
-        rows = source.view(-1, 4096)
+        rows = source.view(-1, 65536 if source.numel() % 65536 == 0 else 4096)
         out = self.torch.empty(rows.shape[0], dtype=source.dtype, device=self.device)
         return lambda: self.torch.sum(rows, dim=1, out=out)
 
@@ -79,6 +79,11 @@ class TorchEngine:
         """A kernel that waits for no cycles."""
         sleep = self.torch.cuda._sleep
         return lambda: sleep(0)
+
+    def add(self) -> Work:
+        """One more in one word."""
+        one = self.torch.zeros(1, device=self.device)
+        return lambda: one.add_(1)
 
     def graph(self, work: Work, times: int) -> Work:
         graph = self.torch.cuda.CUDAGraph()

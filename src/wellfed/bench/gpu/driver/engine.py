@@ -59,6 +59,13 @@ class DriverEngine:
     def read(self, source: DeviceBuffer) -> Work:
         return self._walk("wf_read", source.size, source, self._sink)
 
+    def again(self, source: DeviceBuffer, turns: int) -> Work:
+        """Reads all of it `turns` times, each time past L1."""
+        blocks = min(self.device.full_grid, ptx.chunks(source.size))
+        numbers = (source.pointer, self._sink.pointer, source.size // 16)
+        arguments = [*(c_ulonglong(number) for number in numbers), c_uint(turns)]
+        return self.device.launcher("wf_again", blocks, ptx.THREADS, arguments)
+
     def triad(self, out: DeviceBuffer, left: DeviceBuffer, right: DeviceBuffer) -> Work:
         return self._walk("wf_triad", out.size, out, left, right)
 
@@ -71,6 +78,10 @@ class DriverEngine:
 
     def null(self) -> Work:
         return self.device.launcher("wf_null", 1, 1, [])
+
+    def add(self) -> Work:
+        """One more in one word."""
+        return self.device.launcher("wf_add", 1, 1, [c_ulonglong(self._sink.pointer)])
 
     def fma(self, kind: str, turns: int) -> tuple[Work, int]:
         """A launch of chains of fused multiply-adds in `f32` or `f64`, and its operations."""
@@ -115,7 +126,7 @@ class DriverEngine:
 
     def _walk(self, kernel: str, size: int, *buffers: DeviceBuffer) -> Work:
         arguments = [c_ulonglong(buffer.pointer) for buffer in buffers] + [c_ulonglong(size // 16)]
-        return self.device.launcher(kernel, self.device.full_grid, ptx.THREADS, arguments)
+        return self.device.launcher(kernel, ptx.chunks(size), ptx.THREADS, arguments)
 
     def _call(self, name: str, *arguments: Any) -> Work:
         """Arguments are made C values once, not at each call."""

@@ -13,6 +13,21 @@ NAMES = ("libcuda.so.1", "libcuda.so") if sys.platform == "linux" else ()
 _OUT = POINTER(c_void_p)
 _DEVICE_POINTER = c_ulonglong
 
+
+class LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig of cuda.h."""
+
+    _fields_ = [
+        *(
+            (name, c_uint)
+            for name in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared_bytes")
+        ),
+        ("stream", c_void_p),
+        ("attributes", c_void_p),
+        ("attribute_count", c_uint),
+    ]
+
+
 FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuInit": (c_uint,),
     "cuDriverGetVersion": (POINTER(c_int),),
@@ -58,10 +73,11 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuModuleGetFunction": (_OUT, c_void_p, c_char_p),
     "cuModuleUnload": (c_void_p,),
     "cuLaunchKernel": (c_void_p, *[c_uint] * 7, c_void_p, _OUT, _OUT),
+    "cuLaunchKernelEx": (POINTER(LaunchConfig), c_void_p, c_void_p, c_void_p),
     "cuGetErrorName": (c_int, POINTER(c_char_p)),
     "cuGetErrorString": (c_int, POINTER(c_char_p)),
 }
-"""cuda.h's own symbols (those that its macros mean), all in the drivers of CUDA 11.4 and later."""
+"""cuda.h's own symbols (those that its macros mean), in the drivers of CUDA 11.4 and later, but for cuLaunchKernelEx (11.8)."""
 
 OUT_OF_MEMORY = 2
 NO_DEVICE = (100, 101)
