@@ -114,8 +114,7 @@ def main():
         sys.exit("no GPU that torch sees")
     result = {}
     for part in (memory, links, launches, products):
-        for name, value in part():
-            result[name] = value
+        result |= dict(part())
         torch.cuda.empty_cache()
     print(json.dumps(result))
 

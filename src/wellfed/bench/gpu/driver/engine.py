@@ -71,10 +71,14 @@ class DriverEngine:
 
     def h2d(self, device: DeviceBuffer, host: HostBuffer, size: int, *, lane: int = 0) -> Work:
         """From memory that is not pinned it returns when the source may be used again: the driver stages it."""
-        return self._call("cuMemcpyHtoDAsync_v2", device.pointer, host.address, size, self.streams[lane])
+        return self._call(
+            "cuMemcpyHtoDAsync_v2", device.pointer, host.address, size, self.streams[lane], keep=host
+        )
 
     def d2h(self, host: HostBuffer, device: DeviceBuffer, size: int, *, lane: int = 0) -> Work:
-        return self._call("cuMemcpyDtoHAsync_v2", host.address, device.pointer, size, self.streams[lane])
+        return self._call(
+            "cuMemcpyDtoHAsync_v2", host.address, device.pointer, size, self.streams[lane], keep=host
+        )
 
     def null(self) -> Work:
         return self.device.launcher("wf_null", 1, 1, [])
@@ -128,13 +132,13 @@ class DriverEngine:
         arguments = [c_ulonglong(buffer.pointer) for buffer in buffers] + [c_ulonglong(size // 16)]
         return self.device.launcher(kernel, ptx.chunks(size), ptx.THREADS, arguments)
 
-    def _call(self, name: str, *arguments: Any) -> Work:
-        """Arguments are made C values once, not at each call."""
+    def _call(self, name: str, *arguments: Any, keep: Any = None) -> Work:
+        """Arguments are made C values once, not at each call. `keep` lives as long as the work."""
         types = self.device.call.functions[name].argtypes  # type: ignore[attr-defined]
         ready = [kind(value) for kind, value in zip(types, arguments, strict=True)]
         function = self.device.call.functions[name]
 
-        def run() -> None:
+        def run(keep: Any = keep) -> None:
             if code := function(*ready):
                 self.device.call.check(name, code)
 
