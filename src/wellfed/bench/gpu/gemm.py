@@ -49,9 +49,8 @@ def measure(setup: Setup, budget_s: float) -> Iterator[Ceiling]:
         jobs = _jobs(setup, engine, reasons)
         sustained_s = min(_SUSTAINED_S[setup.effort], budget_s / 8)
         left_s = budget_s - 2 * sustained_s
-        for number, (shape, dtypes) in enumerate(jobs):
+        for shape, dtypes in jobs:
             yield from _one_shape(setup, engine, shape, dtypes, left_s / len(jobs), reasons)
-            assert number < len(jobs)
         for dtype in ("bf16", "fp8"):
             if matmul.cannot(dtype, engine.capability, hip=_hip(engine)) is None:
                 yield _sustained(setup, engine, dtype, sustained_s)
