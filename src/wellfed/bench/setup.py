@@ -46,6 +46,8 @@ class Scale(Value, frozen=True, kw_only=True):
     higher_is_better: bool = True
     band: tuple[float, float] | None = None
     band_source: str | None = None
+    peak: float | None = None
+    peak_source: str | None = None
     max_cv: float | None = statistics.NOISY_CV
 
 
@@ -62,6 +64,7 @@ def build_ceiling(
         higher_is_better=scale.higher_is_better,
         unit=scale.unit,
         band=scale.band,
+        peak=scale.peak,
         max_cv=scale.max_cv,
     )
     disturbed = noise.disturbance(before, after)
@@ -78,6 +81,9 @@ def build_ceiling(
         higher_is_better=scale.higher_is_better,
         band=scale.band,
         band_source=scale.band_source,
+        peak=scale.peak,
+        peak_source=scale.peak_source,
+        ratio=_ratio(summary.best, scale),
         verdict=verdict,
         why="; ".join(text for text in reservations if text) or None,
         noise=disturbed,
@@ -86,6 +92,13 @@ def build_ceiling(
         **summary._asdict(),
         **fields,
     )
+
+
+def _ratio(best: float, scale: Scale) -> float | None:
+    """How near to the peak it came: at most about 1, for rates and latencies alike."""
+    if not scale.peak or not best:
+        return None
+    return round(best / scale.peak if scale.higher_is_better else scale.peak / best, 4)
 
 
 def hardware_key(machine: Machine) -> str:

@@ -1,0 +1,152 @@
+"""What it costs to start a kernel: five kinds, which are often mistaken for each other.
+
+`launch.event`: two events around one empty kernel on an idle device. `launch.wall`: one launch and the wait for its
+end, by the host's clock. `launch.throughput`: a launch among many back to back, the price of each kernel of a program
+that waits for nothing. `launch.torch-op`: the same for the smallest operation of torch, the price in eager mode.
+`launch.graph-node`: the smallest kernel that does something inside a CUDA graph, one after the other; `launch.graph-empty`
+with an empty one. Beside them `launch.torch-sync`, one operation of torch and
+the wait for it, `sync` with nothing to wait for, and `item`, a number read back from the device.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from wellfed.bench import noise
+from wellfed.bench.find import Effort
+from wellfed.bench.gpu.engine import Engine, Work, has_gpu, open_engines, scopes
+from wellfed.bench.gpu.judge import Kind, Method, gpu_ceiling
+from wellfed.bench.repeat import Run, interleave
+from wellfed.bench.setup import Setup
+from wellfed.bench.statistics import percentile
+from wellfed.model import Ceiling, Machine
+
+IDS = (
+    "launch.event",
+    "launch.wall",
+    "launch.throughput",
+    "launch.graph-node",
+    "launch.graph-empty",
+    "launch.torch-op",
+    "launch.torch-sync",
+    "launch.sync",
+    "launch.item",
+)
+WEIGHT = 1.0
+EFFORT: Effort = "quick"
+ISOLATE = True
+MAX_S = 10.0
+MANY = 500
+"""Launches of one throughput sample: fewer than the queue holds, which is about a thousand."""
+NODES = 1000
+_REPLAYS = 5
+_FEW = 100
+_BATCHES = 5
+TITLES = {
+    "launch.event": "launch, between two events",
+    "launch.wall": "launch and wait",
+    "launch.throughput": "launch, back to back",
+    "launch.graph-node": "smallest kernel, as a graph's node",
+    "launch.graph-empty": "empty kernel, as a graph's node",
+    "launch.torch-op": "smallest torch operation, back to back",
+    "launch.torch-sync": "smallest torch operation and wait",
+    "launch.sync": "wait for an idle device",
+    "launch.item": "read one number back (.item())",
+}
+WORDS = {
+    "launch.event": "event, empty kernel, event on an idle stream",
+    "launch.wall": "empty kernel and stream synchronize, host clock, median of 100",
+    "launch.throughput": "500 empty kernels back to back, host clock, median of 5",
+    "launch.graph-node": "chain of 1000 kernels that add one to one number, five replays on a held stream",
+    "launch.graph-empty": "chain of 1000 empty kernels, five replays on a held stream",
+    "launch.torch-op": "500 x.add_(1) of one element back to back, host clock, median of 5",
+    "launch.torch-sync": "x.add_(1) of one element and torch.cuda.synchronize(), host clock, median of 100",
+    "launch.sync": "stream synchronize with nothing queued, median of 100",
+    "launch.item": "x.item() of one element, median of 100",
+}
+
+
+def needs(machine: Machine) -> str | None:
+    """A GPU."""
+    return has_gpu(machine)
+
+
+def measure(setup: Setup, budget_s: float) -> Iterator[Ceiling]:
+    """All kinds in turn, by each tier. Without torch there is no torch-op, torch-sync and item."""
+    before = noise.read_counters()
+    with open_engines(setup) as engines, scopes(engines):
+        runs = {f"{tier} {id}": run for tier, engine in engines.items() for id, run in _runs(engine).items()}
+        samples = interleave(runs, budget_s, at_least=10)
+    engine = next(iter(engines.values()))
+    for id, title in TITLES.items():
+        methods = [
+            Method(tier, WORDS[id], samples[f"{tier} {id}"]) for tier in engines if f"{tier} {id}" in samples
+        ]
+        if methods:
+            yield gpu_ceiling(
+                setup,
+                engine,
+                before,
+                Kind(id=id, title=title, unit="us", higher_is_better=False),
+                methods,
+                environment={"launched_from": "Python"},
+            )
+
+
+def _runs(engine: Engine) -> dict[str, Run]:
+    null = engine.null()
+    graph, empty = engine.graph(engine.add(), NODES), engine.graph(null, NODES)
+    runs = {
+        "launch.event": lambda: middle([engine.event_s(null) * 1e6 for _ in range(_FEW)]),
+        "launch.wall": _clocked(engine, null, 1, batches=_FEW),
+        "launch.throughput": _clocked(engine, null, MANY, batches=_BATCHES),
+        "launch.graph-node": lambda: engine.held_s([[graph] * _REPLAYS]) / _REPLAYS / NODES * 1e6,
+        "launch.graph-empty": lambda: engine.held_s([[empty] * _REPLAYS]) / _REPLAYS / NODES * 1e6,
+        "launch.sync": _clocked(engine, engine.synchronize, 10, batches=_FEW),
+    }
+    if (torch := getattr(engine, "torch", None)) is not None:
+        runs |= _torch_runs(engine, torch)
+    return runs
+
+
+def _torch_runs(engine: Engine, torch: Any) -> Mapping[str, Run]:
+    one = torch.zeros(1, device="cuda")
+
+    def add() -> None:
+        one.add_(1)
+
+    def add_and_wait() -> None:
+        one.add_(1)
+        torch.cuda.synchronize()
+
+    def item() -> None:
+        one.item()
+
+    return {
+        "launch.torch-op": _clocked(engine, add, MANY, batches=_BATCHES),
+        "launch.torch-sync": _clocked(engine, add_and_wait, 1, batches=_FEW),
+        "launch.item": _clocked(engine, item, 1, batches=_FEW),
+    }
+
+
+def _clocked(engine: Engine, work: Work, times: int, *, batches: int) -> Callable[[], float]:
+    """Microseconds of one of `times` by the host's clock, the device waited for at the end: the median of `batches`,
+    since interrupts and neighbours make the mean of latencies theirs."""
+
+    def run() -> float:
+        clock, synchronize = time.perf_counter_ns, engine.synchronize
+        found = []
+        for _ in range(batches):
+            synchronize()
+            start = clock()
+            for _ in range(times):
+                work()
+            synchronize()
+            found.append((clock() - start) / times / 1000)
+        return middle(found)
+
+    return run
+
+
+def middle(samples: list[float]) -> float:
+    return percentile(samples, 50)
