@@ -153,32 +153,24 @@ def gil_share(speedup: float | None) -> float | None:
     return None if speedup is None or speedup <= 0 else min(max(2.0 / speedup - 1.0, 0.0), 1.0)
 
 
-def with_ipc(costs: LoaderCosts, measured_one: float, share_main: float) -> LoaderCosts:
-    """The costs corrected by what one worker was measured to deliver (batches a second): what its turn took longer than
-    fetching and collating is the way through the pipe, and CPU time. `share_main` is the main process's CPU a batch."""
-    turn = 1.0 / max(measured_one, 1e-12)
-    extra = turn - costs.wall_s
-    factor = turn / max(costs.wall_s, 1e-12)
-    walls = tuple(wall * factor for wall in costs.walls) if extra < 0 else tuple(wall + extra for wall in costs.walls)
-    cpu = costs.cpu_s * min(factor, 1.0) + max(extra, 0.0)
-    return costs._replace(walls=walls, cpu_s=cpu, main_s=share_main)
+def with_ipc(costs: LoaderCosts, turn_s: float, main_s: float) -> LoaderCosts:
+    """The costs corrected by what a batch was measured to take one worker (`turn_s`, a median): what that is longer than
+    fetching and collating it is the way through the pipe, and CPU time. `main_s` is the main process's CPU time a batch."""
+    extra = max(turn_s - median(costs.walls), 0.0)
+    return costs._replace(walls=tuple(wall + extra for wall in costs.walls), cpu_s=costs.cpu_s + extra, main_s=main_s)
 
 
-def candidates(
-    rates: dict[int, float], *, demand: float | None = None, most: int = 5
-) -> tuple[int, ...]:
-    """Numbers of workers to measure, of those predicted (batches a second): the smallest that is predicted to do, what lies at
-    half and at twice of it, the highest when it promises more, and none when that is near. Best guess first."""
+def candidates(rates: Mapping[int, float], cores: float, *, demand: float | None = None) -> tuple[int, ...]:
+    """Numbers of workers to measure, of those predicted (batches a second), best guess first: the smallest that is predicted
+    to do, twice and half of it, one for each core, and none when that is not far behind. The largest of these that
+    wins by much is followed by larger ones, so what the model missed upwards is found there."""
     best = max(rates.values())
     goal = NEAR * best if demand is None else min(ENOUGH * demand, NEAR * best)
     steps = sorted(rates)
     star = next(number for number in steps if rates[number] >= goal)
-    near = [star, _nearest(steps, star * 2), _nearest(steps, star // 2)]
-    if rates[steps[0]] >= 0.5 * rates[star]:
-        near.append(steps[0])
-    if star > 1 or rates[steps[0]] >= rates[star]:
-        near.append(_nearest(steps, 1 if star < 2 else star * 4))
-    return tuple(dict.fromkeys(near))[:most]
+    wanted = [star, max(2 * star, 2), round(cores), star // 2]
+    near = [_nearest(steps, number) for number in wanted]
+    return tuple(dict.fromkeys(near))
 
 
 def _nearest(steps: Sequence[int], wanted: int) -> int:

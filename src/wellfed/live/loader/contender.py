@@ -11,7 +11,7 @@ from wellfed.live.loader.session import Lost, Session
 from wellfed.model.loader import LoaderProbe, LoaderSetting
 from wellfed.predict.loader import interval, median
 
-BLOCK_S = 0.25
+BLOCK_S = 0.2
 OPEN_S = 120.0
 _STUCK_S = 0.5
 """A block that takes this much longer than its limit waits for something; perhaps for a lock that a stopped probe holds."""

@@ -14,6 +14,8 @@ MAX_PROBES = 5
 _ROUNDS = 8
 _DROP = (0.70, 0.80, 0.85)
 """A setting is dropped when its rate by the best one's is below this after 1, 2, 3 rounds."""
+_DEEPER = 1.03
+"""A prefetch of 4 must promise so much over 2 to be tried."""
 _GROWS = 1.15
 """The largest setting must beat the next by so much to make a larger one worth a try."""
 
@@ -188,8 +190,7 @@ class Runner:
         if one is None or not one.blocks:
             return
         reply = one.replies[-1]
-        main_s = reply["main_cpu_s"] / reply["batches"]
-        self.costs = model.with_ipc(self.costs, one.rate() / self.samples, main_s)
+        self.costs = model.with_ipc(self.costs, reply["waits"]["p50"], reply["main_cpu_s"] / reply["batches"])
 
     def _enough(self) -> float | None:
         demand = self.demand()
@@ -239,22 +240,24 @@ class Runner:
         return model.ladder(self.looked.budget.cores, min(limits) if limits else None)
 
     def _open_candidates(self) -> None:
-        rates = {workers: self._rate(workers) for workers in self._ladder()}
-        demand = self.demand()
-        picked = model.candidates(rates, demand=demand, most=MAX_PROBES)
-        wanted = [(self.setting(workers), rates[workers]) for workers in picked]
-        star = picked[0]
-        if star and self._rate(star, 4) > 1.03 * rates[star]:
-            wanted.insert(1, (self.setting(star, 4), self._rate(star, 4)))
+        """What the model finds near the best. Cores are taken as those allowed: others that run now may not later, and what
+        turns out to be too many is measured against fewer."""
+        cores = max(self.looked.budget.cores, self.costs.cores)
+        costs = self.costs._replace(cores=cores)
+        rates = {workers: self.samples * model.predict_rate(costs, workers) for workers in self._ladder()}
+        picked = model.candidates(rates, cores, demand=self.demand())
+        wanted = [self.setting(workers) for workers in picked]
+        star = max(picked[0], 1)
+        if self._rate(star, 4) > _DEEPER * self._rate(star):
+            wanted.insert(1, self.setting(star, 4))
         current = self.looked.facts["current"]
-        if current and current["num_workers"] and current["num_workers"] <= max(rates):
-            setting = self.setting(current["num_workers"], current["prefetch_factor"] or 2)
-            wanted.insert(0, (setting, self._rate(setting.workers, setting.prefetch or 2)))
-        self._open(wanted)
+        if current and 0 < current["num_workers"] <= max(rates):
+            wanted.insert(0, self.setting(current["num_workers"], current["prefetch_factor"] or 2))
+        self._open([(one, self._rate(one.workers, one.prefetch or 2)) for one in wanted])
 
     def _open(self, wanted: list[tuple[LoaderSetting, float | None]]) -> None:
         """Those that are new, together, as far as budgets and the number of probes go."""
-        room = MAX_PROBES + 1 - len(self.race.contenders)
+        room = MAX_PROBES - sum(one.in_race for one in self.race.contenders)
         new = []
         for setting, predicted in wanted:
             known = self.race.find(setting.workers, setting.prefetch)
@@ -293,7 +296,7 @@ class Runner:
     def _go_further(self) -> None:
         """A larger setting, when the largest is far ahead of the others."""
         racing = sorted((one for one in self.race.racing() if one.blocks), key=lambda one: one.size)
-        if len(self.race.contenders) > MAX_PROBES or not racing:
+        if len(self.race.racing()) >= MAX_PROBES or not racing:
             return
         largest = racing[-1]
         others = [one for one in self.race.contenders if one.blocks and one.setting.workers < largest.setting.workers]
