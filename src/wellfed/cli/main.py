@@ -21,6 +21,7 @@ VERBS: dict[str, str] = {
     "explain": "The manual page of a check, with this machine's evidence.",
     "measure": "The real ceilings of this machine: memory, latency, storage.",
     "tune": "Change settings so that they can be undone; plan, apply, status, undo.",
+    "loader": "Tune a DataLoader by measuring it.",
     "pin": "Put processes, their memory and NICs in the right place.",
     "trace": "Why the GPUs were idle, and what each cure is worth.",
     "compare": "Two traces or cases: what changed, predicted against achieved.",

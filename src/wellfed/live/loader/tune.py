@@ -1,0 +1,39 @@
+"""The tuner: safety, headspace, stages, a model that prunes, and a few settings that are measured against each other."""
+
+import importlib.util
+import sys
+import time
+
+from wellfed.live.loader import limits
+from wellfed.live.loader.look import Request, Say, look
+from wellfed.live.loader.race import Runner
+from wellfed.live.loader.result import conclude
+from wellfed.live.loader.session import Session
+from wellfed.model import WellfedError
+from wellfed.model.base import replace
+from wellfed.model.loader import LoaderResult
+
+
+def tune(request: Request, say: Say) -> LoaderResult:
+    """All of it; raises WellfedError when nothing can be read."""
+    began = time.monotonic()
+    check_torch()
+    budget = limits.read_budget(request.ram)
+    say("measuring how many cores are free")
+    budget = replace(budget, measured=limits.measure_cores(budget.cores))
+    with Session(budget.ram_bytes, budget.shm_bytes) as session:
+        looked = look(session, request, budget, say)
+        tuned = Runner(session, request, looked, say).run()
+    after = limits.measure_cores(budget.cores)
+    budget = replace(budget, measured_after=after, ram_peak=session.ram_peak, shm_peak=session.shm_peak)
+    return conclude(request, tuned, budget, time.monotonic() - began)
+
+
+def check_torch() -> None:
+    """Raises WellfedError where torch is not installed; does not import it."""
+    if importlib.util.find_spec("torch") is None:
+        raise WellfedError(
+            f"`loader` runs your DataLoader, and {sys.executable} has no torch", hint="pip install 'wellfed[torch]'"
+        )
+    if sys.platform == "win32":
+        raise WellfedError("`loader` forks its probes, which this system can't", hint="run it in WSL")
