@@ -56,7 +56,8 @@ def build_ceiling(
 ) -> Ceiling:
     """A judged Ceiling from samples. `before` was read when the measurement began. `fields` are those of
     `Ceiling`; a `why` among them is a reservation that stands beside whatever is found, while a `verdict` with
-    its `why` replaces what would be found."""
+    its `why` replaces what would be found, and a `peak` with its `ratio` is shown without being judged by (a switch that reduces
+    carries more than its links)."""
     after = noise.read_counters()
     summary = statistics.summarize(samples, higher_is_better=scale.higher_is_better)
     verdict, why = statistics.judge(
@@ -75,22 +76,20 @@ def build_ceiling(
         why = ": ".join(text for text in (why, noise.blame(disturbed, len(allowed_cpus()))) if text)
     reservations.append(why)
     environment = {**describe_environment(setup), **fields.pop("environment", {})}
+    shown = {"peak": scale.peak, "peak_source": scale.peak_source, "ratio": _ratio(summary.best, scale)}
     return Ceiling(
         hardware_key=hardware_key(setup.machine),
         unit=scale.unit,
         higher_is_better=scale.higher_is_better,
         band=scale.band,
         band_source=scale.band_source,
-        peak=scale.peak,
-        peak_source=scale.peak_source,
-        ratio=_ratio(summary.best, scale),
         verdict=verdict,
         why="; ".join(text for text in reservations if text) or None,
         noise=disturbed,
         environment=environment,
         seconds=round(after.at_s - before.at_s, 3),
         **summary._asdict(),
-        **fields,
+        **{**shown, **fields},
     )
 
 

@@ -5,14 +5,17 @@ fact of one machine can tell (queue pairs for a fabric's ECMP, traffic classes, 
 """
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from wellfed import catalog
-from wellfed.analyze.links import Link, link_within
 from wellfed.model import Ceiling, Curve, Machine, Value
 from wellfed.model.devices import RdmaPort
 from wellfed.model.ranks import Limit
 from wellfed.predict.collective import half_bandwidth_bytes, link_curve
 from wellfed.predict.comm_limit import CONTENTION_FROM, Pairs, limit_of_curve, slow_pairs
+
+if TYPE_CHECKING:
+    from wellfed.analyze.links import Link
 
 UNKNOWN = "worth not known: measure before and after (`wellfed measure --only collectives`, or nccl-tests over the nodes)"
 SWITCHED_OFF = {
@@ -86,12 +89,14 @@ def below_link(machine: Machine, ceilings: Sequence[Ceiling]) -> tuple[BelowLink
     return tuple(found)
 
 
-def link_of(machine: Machine, n: int) -> Link | None:
+def link_of(machine: Machine, n: int) -> "Link | None":
     """The link among `n` GPUs of this machine; None when they are unlike, too few, or not in the catalogue."""
     gpus = [gpu for gpu in machine.gpus if not gpu.mig]
     names = {gpu.name for gpu in gpus}
     name = next(iter(names), None)
     spec = catalog.find_gpu(name=name) if len(names) == 1 and name and len(gpus) >= n > 1 else None
+    from wellfed.analyze.links import Link, link_within  # numpy: not for a machine without a known GPU
+
     found = link_within(spec, n) if spec is not None else None
     return found if isinstance(found, Link) else None
 

@@ -26,7 +26,7 @@ from wellfed.bench.setup import Scale, Setup, allowed_cpus, build_ceiling
 from wellfed.bench.statistics import p99
 from wellfed.model import Ceiling, Machine, WellfedError
 
-IDS = ("peer-send.*", "peer-receive.*", "peer-both.*", "peer-latency*")
+IDS = ("peer-send.*", "peer-receive.*", "peer-both.*", "peer-latency.*", "peer-latency")
 WEIGHT = 3.0
 EFFORT: Effort = "full"
 MOST_SECONDS = 600.0

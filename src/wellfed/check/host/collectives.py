@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from wellfed.check.evaluate import Outcome
 from wellfed.check.expression import was_seen
 from wellfed.check.manual import rule
-from wellfed.check.nccl_advice import UNKNOWN, advise
 from wellfed.model import Ceiling, Machine
 
 SHOWN = 4
@@ -41,6 +40,8 @@ def judge_nccl_advice(machine: Machine, ceilings: tuple[Ceiling, ...], intent: s
     unseen = (*unseen, *_hidden(machine))
     if unseen:
         return [Outcome(state="unknown", lacking=unseen)]
+    from wellfed.check.nccl_advice import UNKNOWN, advise  # numpy: only where there is something to advise
+
     # what is merely set and not measured is ENV11's to say
     found = [one for one in advise(machine, ceilings) if one.value is not None or one.worth != UNKNOWN]
     if not found:

@@ -49,7 +49,10 @@ def look(session: Session, request: Request, budget: LoaderBudget, say: Say) -> 
     say(f"importing torch and {request.target}")
     facts = session.start(request.target, request.batch_size)
     if not facts["ok"]:
-        hint = facts["hint"] or f"make `python -c` run {request.target.rpartition(':')[2]}() without an error first"
+        hint = (
+            facts["hint"]
+            or f"make `python -c` run {request.target.rpartition(':')[2]}() without an error first"
+        )
         raise WellfedError(f"{request.target}: {facts['error']}", hint=hint)
     device = _ask_device(session, facts)
     say("profiling a sample's stages, without workers")
@@ -58,10 +61,20 @@ def look(session: Session, request: Request, budget: LoaderBudget, say: Say) -> 
     try:
         profile = probe.ask({"do": "profile", "seconds": seconds}, 60 + 25 * seconds)
         if not profile["ok"]:
-            raise WellfedError(f"{request.target}: reading a batch failed: {profile['error']}", hint="read one batch in Python and look at the error")
+            raise WellfedError(
+                f"{request.target}: reading a batch failed: {profile['error']}",
+                hint="read one batch in Python and look at the error",
+            )
     except Lost as lost:
-        raise WellfedError(f"{request.target}: no batch could be read: {lost.why}", hint="wellfed loader with a larger --ram, or a smaller batch") from lost
-    speedup = None if facts["kind"] == "iterable" else optional(probe, {"do": "gil", "seconds": request.budget_s * GIL_S}).get("speedup")
+        raise WellfedError(
+            f"{request.target}: no batch could be read: {lost.why}",
+            hint="wellfed loader with a larger --ram, or a smaller batch",
+        ) from lost
+    speedup = (
+        None
+        if facts["kind"] == "iterable"
+        else optional(probe, {"do": "gil", "seconds": request.budget_s * GIL_S}).get("speedup")
+    )
     probe.kill()
     stages = stages_of(profile, facts, speedup)
     return Looked(facts, budget, stages, profile, device)
@@ -77,7 +90,9 @@ def optional(probe: Probe, message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _ask_device(session: Session, facts: dict[str, Any]) -> Pending | None:
-    if not facts["cuda_built"] or not any(Path(one).exists() for one in ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")):
+    if not facts["cuda_built"] or not any(
+        Path(one).exists() for one in ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+    ):
         return None
     probe = session.fork()
     probe.send({"do": "device"})
@@ -149,7 +164,9 @@ def caps(stages: LoaderStages, budget: LoaderBudget, private: int) -> dict[str, 
     shared = 2 * tensor_bytes
     files = 2 * stages.tensors + 6
     return {
-        "memory": model.most_workers(None if budget.ram_bytes is None else int(0.8 * budget.ram_bytes), private, 2, stages.batch_bytes),
+        "memory": model.most_workers(
+            None if budget.ram_bytes is None else int(0.8 * budget.ram_bytes), private, 2, stages.batch_bytes
+        ),
         "/dev/shm": None if budget.shm_bytes is None or not shared else budget.shm_bytes // shared,
         "descriptors": None if budget.descriptors is None else budget.descriptors // files,
     }

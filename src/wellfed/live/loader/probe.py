@@ -138,7 +138,9 @@ def autocorrelation(values: list[float], lag: int) -> float | None:
         return None
     mean = sum(values) / len(values)
     spread = sum((one - mean) ** 2 for one in values)
-    return sum((values[i] - mean) * (values[i + lag] - mean) for i in range(count)) / spread if spread else None
+    return (
+        sum((values[i] - mean) * (values[i + lag] - mean) for i in range(count)) / spread if spread else None
+    )
 
 
 def _profile(spec: Spec, state: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:

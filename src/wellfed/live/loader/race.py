@@ -116,7 +116,9 @@ class Tuned(NamedTuple):
 class Runner:
     """One tuning, step by step; `run` is the order."""
 
-    def __init__(self, session: Session, request: look.Request, looked: look.Looked, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, session: Session, request: look.Request, looked: look.Looked, say: Callable[[str], None]
+    ) -> None:
         self.session, self.request, self.looked, self.say = session, request, looked, say
         self.end = time.monotonic() + request.budget_s * 0.8
         self.stages = looked.stages
@@ -219,7 +221,9 @@ class Runner:
         current = self.looked.facts["current"]
         if current is None:
             return self.race.find(0)
-        return self.race.find(current["num_workers"], None if not current["num_workers"] else current["prefetch_factor"])
+        return self.race.find(
+            current["num_workers"], None if not current["num_workers"] else current["prefetch_factor"]
+        )
 
     # -- the race ---------------------------------------------------------------------------------------
 
@@ -261,7 +265,12 @@ class Runner:
         new = []
         for setting, predicted in wanted:
             known = self.race.find(setting.workers, setting.prefetch)
-            if known is None and all(setting != one for one, _ in new) and len(new) < room and self._fits(setting, [one for one, _ in new]):
+            if (
+                known is None
+                and all(setting != one for one, _ in new)
+                and len(new) < room
+                and self._fits(setting, [one for one, _ in new])
+            ):
                 new.append((setting, predicted))
         self.race.open(new)
 
@@ -271,7 +280,9 @@ class Runner:
         private = one.worker_bytes() if one is not None else 0
         batch = self.stages.batch_bytes
         alive = [c.setting for c in self.race.racing()] + others + [setting]
-        ram = sum(model.memory_bytes(0, s.workers, private, s.prefetch or 0, batch, s.pin_memory) for s in alive)
+        ram = sum(
+            model.memory_bytes(0, s.workers, private, s.prefetch or 0, batch, s.pin_memory) for s in alive
+        )
         shm = sum(s.workers * (s.prefetch or 0) * (batch - self.stages.pipe_bytes) for s in alive)
         budget = self.looked.budget
         return (budget.ram_bytes is None or ram <= 0.85 * budget.ram_bytes) and (
@@ -299,7 +310,11 @@ class Runner:
         if len(self.race.racing()) >= MAX_PROBES or not racing:
             return
         largest = racing[-1]
-        others = [one for one in self.race.contenders if one.blocks and one.setting.workers < largest.setting.workers]
+        others = [
+            one
+            for one in self.race.contenders
+            if one.blocks and one.setting.workers < largest.setting.workers
+        ]
         if not others or largest.rate() < _GROWS * max(one.rate() for one in others):
             return
         steps = [step for step in self._ladder() if step > largest.setting.workers]

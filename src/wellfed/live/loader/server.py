@@ -20,7 +20,6 @@ def main() -> None:
         start = receive(tuner)
         began = time.perf_counter()
         import numpy  # noqa: F401 - its threads are no news
-        import torch.utils.data
 
         imported = time.perf_counter()
         spec, reply = _build(start)

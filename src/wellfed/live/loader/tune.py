@@ -33,7 +33,8 @@ def check_torch() -> None:
     """Raises WellfedError where torch is not installed; does not import it."""
     if importlib.util.find_spec("torch") is None:
         raise WellfedError(
-            f"`loader` runs your DataLoader, and {sys.executable} has no torch", hint="pip install 'wellfed[torch]'"
+            f"`loader` runs your DataLoader, and {sys.executable} has no torch",
+            hint="pip install 'wellfed[torch]'",
         )
     if sys.platform == "win32":
         raise WellfedError("`loader` forks its probes, which this system can't", hint="run it in WSL")

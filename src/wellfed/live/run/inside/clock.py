@@ -35,7 +35,9 @@ def install(torch: Any, asked: dict[str, str]) -> None:
 
     register = getattr(optimizer, "register_optimizer_step_post_hook", None)
     if register is None:
-        process.log("failure", f"clock: torch {torch.__version__} has no hook for all optimizers (2.0 and later)")
+        process.log(
+            "failure", f"clock: torch {torch.__version__} has no hook for all optimizers (2.0 and later)"
+        )
         return
     is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", None)
     step = process.guarded(_stepped, _off)
@@ -199,4 +201,3 @@ def _after_fork() -> None:
     _known.clear()
     _alive.clear()
     _last.clear()
-

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 FOLDER, ASKED = "WELLFED_RUN", "WELLFED_RUN_ASKED"
 LOG = "processes.log"
@@ -44,7 +45,9 @@ def log(what: str, text: str = "") -> None:
         return
     line = f"{what} {os.getpid()} {time.monotonic_ns()} {text}".replace("\n", " ")[:400] + "\n"
     try:
-        handle = os.open(os.path.join(folder, LOG), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)  # noqa: PTH118
+        handle = os.open(
+            os.path.join(folder, LOG), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
         try:
             os.write(handle, line.encode("utf-8", "replace"))
         finally:

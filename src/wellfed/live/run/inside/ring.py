@@ -38,7 +38,17 @@ TEXTS = (
 SITES_AT, SITES, SITE = 4096, 64, struct.Struct("<QQ176s")
 """Lines that waited for the GPU: count, ns, file:line."""
 HISTOGRAMS_AT = SITES_AT + SITES * SITE.size
-HISTOGRAMS = ("optimizer0", "optimizer1", "optimizer2", "optimizer3", "batch", "function", "wait", "gc", "gpu")
+HISTOGRAMS = (
+    "optimizer0",
+    "optimizer1",
+    "optimizer2",
+    "optimizer3",
+    "batch",
+    "function",
+    "wait",
+    "gc",
+    "gpu",
+)
 BUCKETS = 1024
 RECORDS_AT = HISTOGRAMS_AT + len(HISTOGRAMS) * BUCKETS * 8
 FILE_BYTES = RECORDS_AT + CAPACITY * SIZE
@@ -104,7 +114,18 @@ class Ring:
         self.sites: dict[str, int] = {}
         self.names: list[str] = []
         FIXED.pack_into(
-            self.map, 0, MAGIC, VERSION, RECORDS_AT, capacity, SIZE, os.getpid(), os.getppid(), *times, 0, *ranks
+            self.map,
+            0,
+            MAGIC,
+            VERSION,
+            RECORDS_AT,
+            capacity,
+            SIZE,
+            os.getpid(),
+            os.getppid(),
+            *times,
+            0,
+            *ranks,
         )
 
     def write(

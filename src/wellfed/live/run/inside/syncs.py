@@ -47,7 +47,10 @@ class _Sampler:
             if within >= LONG or steps < FIRST:
                 self.restore()
         elif (
-            steps >= FIRST and within == 0 and state.state.hooked and (self.everything or self.torch.cuda.is_initialized())
+            steps >= FIRST
+            and within == 0
+            and state.state.hooked
+            and (self.everything or self.torch.cuda.is_initialized())
         ):
             self.patch()
 
