@@ -22,7 +22,9 @@ VERBS: dict[str, str] = {
     "measure": "The real ceilings of this machine: memory, latency, storage.",
     "tune": "Change settings so that they can be undone; plan, apply, status, undo.",
     "pin": "Put processes, their memory and NICs in the right place.",
+    "attach": "A trace of a running PyTorch job, without restarting it.",
     "trace": "Why the GPUs were idle, and what each cure is worth.",
+    "ab": "Two commands in turn: is there a difference, and how large?",
     "compare": "Two traces or cases: what changed, predicted against achieved.",
     "catalog": "What is known of a GPU or a link, with its sources.",
 }
