@@ -57,7 +57,7 @@ def compare_commands(a: str, b: str, order: Order, say: Callable[[str], None]) -
         value, seconds = measure_once(commands[which], order)
         return Run(which=which, value=value, seconds=seconds, at_s=at_s)
 
-    warmup = [one(which) for _ in range(order.warmup) for which in ("A", "B")]  # type: ignore[arg-type]
+    warmup = [one(which) for _ in range(order.warmup) for which in ("A", "B")]
     runs: list[Run] = []
     decision, stopped = None, f"{order.pairs} pairs were run"
     ends = two_commands.looks(order.pairs)
@@ -73,12 +73,13 @@ def compare_commands(a: str, b: str, order: Order, say: Callable[[str], None]) -
             stopped = "the budget was spent"
             break
     assert decision is not None
-    values: dict[str, list[float]] = {which: [r.value for r in runs if r.which == which] for which in "AB"}
+    decision = two_commands.with_bootstrap(decision, *_values(runs))
+    values_a, values_b = _values(runs)
     return AbResult(
         a=a, b=b, metric=order.metric, unit="s" if order.metric == "wall" else "ms" if order.metric == "step" else "",
         higher_is_better=order.higher_is_better, decision=decision,
-        median_a=median(values["A"]), median_b=median(values["B"]),
-        spread_pct=(_spread(values["A"]), _spread(values["B"])),
+        median_a=median(values_a), median_b=median(values_b),
+        spread_pct=(_spread(values_a), _spread(values_b)),
         runs=tuple(runs), warmup=tuple(warmup), noise=noise.disturbance(before, noise.read_counters()),
         seconds=round(time.monotonic() - began, 3), stopped=stopped,
     )  # fmt: skip
@@ -117,13 +118,16 @@ def _busy_cpus(seconds: float) -> float | None:
 
 def _decide(runs: Sequence[Run], order: Order) -> Decision:
     return two_commands.decide(
-        [run.value for run in runs if run.which == "A"],
-        [run.value for run in runs if run.which == "B"],
+        *_values(runs),
         pairs=order.pairs,
         higher_is_better=order.higher_is_better,
         confidence=order.confidence,
         least=order.least,
     )
+
+
+def _values(runs: Sequence[Run]) -> tuple[list[float], list[float]]:
+    return [r.value for r in runs if r.which == "A"], [r.value for r in runs if r.which == "B"]
 
 
 def _estimate(decision: Decision) -> str:

@@ -138,6 +138,16 @@ def _unreachable(pid: int, folder: str | None, root: str) -> str | None:
     return f"it is in a container whose KINETO_IPC_SOCKET_DIR, {folder}, is not the same folder here: mount it in both under one name"
 
 
+def _is_alive(pid: int) -> bool:
+    """Neither gone nor a zombie that its parent has not looked after."""
+    try:
+        return (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[
+            0
+        ] not in "ZX"
+    except (OSError, IndexError):
+        return False
+
+
 def _has_torch(pid: int) -> bool:
     try:
         with (_PROC / str(pid) / "maps").open(errors="replace") as maps:
@@ -200,7 +210,7 @@ def _who(asked: Asked, group: Sequence[Target]) -> Target | None:
 
 
 def _why_silent(target: Target) -> str:
-    if not (_PROC / str(target.pid)).is_dir():
+    if not _is_alive(target.pid):
         return "it ended before it asked"
     return (
         f"it did not ask within {_ASK_S:.0f} s: it hangs before its first operator, its PyTorch is built without on-demand "
@@ -254,7 +264,7 @@ def _collect(
             door.answer(asked)
         for pid, target in list(left.items()):
             written = _written(target, places[pid])
-            alive = (_PROC / str(pid)).is_dir()
+            alive = _is_alive(pid)
             if written is not None:
                 files[pid] = _take(written, target, keep)
             elif not alive:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from wellfed.model.ab import AbVerdict, Decision
+from wellfed.model.base import replace
 from wellfed.predict.ab import signed_rank_interval
 
 CONFIDENCE = 0.99
@@ -68,12 +69,20 @@ def decide(
         ratio=math.exp(middle),
         low=None if low is None else math.exp(low),
         high=None if high is None else math.exp(high),
-        bootstrap=bootstrap_interval(differences, confidence) if n > 2 else None,
+        bootstrap=None,
         verdict=_verdict((low, high), (near, far), math.log1p(least), higher_is_better),
         n=n,
         confidence=confidence,
         ruled_out=least,
     )
+
+
+def with_bootstrap(decision: Decision, a: Sequence[float], b: Sequence[float]) -> Decision:
+    """The same, with the bootstrap's interval beside it. A look does without: it takes a tenth of a second."""
+    if decision.n < 3:
+        return decision
+    differences = [math.log(y) - math.log(x) for x, y in zip(a, b, strict=True)]
+    return replace(decision, bootstrap=bootstrap_interval(differences, decision.confidence))
 
 
 def _verdict(
