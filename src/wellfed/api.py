@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from wellfed.apply.policy import Options
     from wellfed.ingest.workers import Executor
     from wellfed.model import Change, Curve, RankTrace, TraceWarning
+    from wellfed.model.ab import AbResult
     from wellfed.model.change import Applied, Done, Plan, Skipped, TuneLog, TuneStatus
     from wellfed.model.held import MemoryHeld
     from wellfed.model.placement import Placement
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "WellfedError",
+    "ab",
     "check",
     "compare",
     "doctor",
@@ -183,6 +185,42 @@ def read_ceilings(path: PathLike) -> list[Ceiling]:
     from wellfed.ingest.ceilings import read_ceilings as read
 
     return read(path)
+
+
+def ab(
+    a: str,
+    b: str,
+    *,
+    metric: str = "wall",
+    higher_is_better: bool = False,
+    runs: int = 120,
+    budget_s: float | None = None,
+    least: float = 0.05,
+    warmup: int = 1,
+    timeout_s: float | None = None,
+    prepare: str | None = None,
+    shell: bool = False,
+    anyway: bool = False,
+    progress: Progress | None = None,
+) -> "AbResult":
+    """Run two commands in turn and say whether B differs from A: `metric` is `wall`, `step`, `regex:PATTERN` or `json:PATH` of the
+    output; `runs` of both together at most; `least` the difference that matters, as a fraction.
+
+    Raises WellfedError when a command fails or does not show the metric, and on a machine that is too noisy to compare
+    on, unless `anyway`."""
+    from wellfed.live.ab import Order, check_metric, compare_commands, disturbed
+
+    check_metric(metric)
+    reason = None if anyway else disturbed()
+    if reason is not None:
+        raise WellfedError(
+            f"this machine is too noisy to compare on: {reason}", hint="wellfed ab --anyway 'CMD A' 'CMD B'"
+        )
+    order = Order(
+        metric=metric, higher_is_better=higher_is_better, pairs=max(runs // 2, 1), budget_s=budget_s, warmup=warmup,
+        timeout_s=timeout_s, prepare=prepare, shell=shell, least=least,
+    )  # fmt: skip
+    return compare_commands(a, b, order, progress or _silent)
 
 
 def trace(

@@ -23,7 +23,9 @@ VERBS: dict[str, str] = {
     "tune": "Change settings so that they can be undone; plan, apply, status, undo.",
     "loader": "Tune a DataLoader by measuring it.",
     "pin": "Put processes, their memory and NICs in the right place.",
+    "attach": "A trace of a running PyTorch job, without restarting it.",
     "trace": "Why the GPUs were idle, and what each cure is worth.",
+    "ab": "Two commands in turn: is there a difference, and how large?",
     "compare": "Two traces or cases: what changed, predicted against achieved.",
     "catalog": "What is known of a GPU or a link, with its sources.",
 }
