@@ -21,7 +21,7 @@ from wellfed.model.devices import Gpu
 MIB = 1 << 20
 H200 = Gpu(
     index=0,
-    vendor="NVIDIA",
+    vendor="nvidia",
     name="NVIDIA H200",
     catalog="h200-sxm-141",
     address="0000:0f:00.0",
@@ -97,6 +97,11 @@ def test_arithmetic_is_found(fake: FakeCuda, setup: Setup) -> None:
     flops = 2 * 16 * 64 * 132 * 8 * 256 * 200
     fake.kernel_s["wf_fma32"] = flops / 60e12
     assert _measure(arithmetic, setup)["fma.fp32"].median == pytest.approx(60, rel=1e-3)
+
+
+def test_arithmetic_runs_on_what_takes_ptx(setup: Setup) -> None:
+    assert arithmetic.needs(setup.machine) is None
+    assert "PTX" in str(arithmetic.needs(Machine(gpus=(Gpu(index=0, vendor="amd"),))))
 
 
 def test_overlap_of_lanes_is_whole(fake: FakeCuda, setup: Setup) -> None:

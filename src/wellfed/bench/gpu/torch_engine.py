@@ -92,7 +92,11 @@ class TorchEngine:
         with self.torch.cuda.graph(graph):
             for _ in range(times):
                 work()
-        replay: Work = graph.replay
+
+        def replay(keep: Work = work) -> None:
+            """The graph holds addresses, not tensors: without `keep` the memory of the work goes elsewhere."""
+            graph.replay()
+
         return replay
 
     def held_s(self, lanes: Sequence[Sequence[Work]]) -> float:
