@@ -4,7 +4,6 @@ import subprocess
 import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from tests.bench.gpu.fake_cuda import FakeCuda
 from wellfed.bench import find
 from wellfed.bench.gpu import arithmetic, engine, gemm_fp4, hbm, launch, overlap, peers, transfers
 from wellfed.bench.gpu.driver.engine import open_engine
+from wellfed.bench.gpu.watch import Watch
 from wellfed.bench.setup import Options, Setup
 from wellfed.model import Ceiling, Machine, WellfedError
 from wellfed.model.devices import Gpu
@@ -21,7 +21,7 @@ from wellfed.model.devices import Gpu
 MIB = 1 << 20
 H200 = Gpu(
     index=0,
-    vendor="NVIDIA",
+    vendor="nvidia",
     name="NVIDIA H200",
     catalog="h200-sxm-141",
     address="0000:0f:00.0",
@@ -97,6 +97,11 @@ def test_arithmetic_is_found(fake: FakeCuda, setup: Setup) -> None:
     flops = 2 * 16 * 64 * 132 * 8 * 256 * 200
     fake.kernel_s["wf_fma32"] = flops / 60e12
     assert _measure(arithmetic, setup)["fma.fp32"].median == pytest.approx(60, rel=1e-3)
+
+
+def test_arithmetic_runs_on_what_takes_ptx(setup: Setup) -> None:
+    assert arithmetic.needs(setup.machine) is None
+    assert "PTX" in str(arithmetic.needs(Machine(gpus=(Gpu(index=0, vendor="amd"),))))
 
 
 def test_overlap_of_lanes_is_whole(fake: FakeCuda, setup: Setup) -> None:
@@ -176,30 +181,47 @@ def test_asking_what_can_run_opens_nothing() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-class FakeNvml(ModuleType):
-    NVMLError = type("NVMLError", (Exception,), {})
-    NVML_CLOCK_SM = NVML_TEMPERATURE_GPU = 0
+class FakeNvml:
+    """Writes through the last argument, as the library does. `denied`: what it does not tell."""
+
+    def __init__(self, denied: str = "") -> None:
+        self.denied = denied
+        self.down = 0
 
     def __getattr__(self, name: str) -> Any:
         answers = {
             "nvmlDeviceGetClockInfo": 1500,
             "nvmlDeviceGetCurrentClocksThrottleReasons": 0x4,
             "nvmlDeviceGetPowerUsage": 699_000,
+            "nvmlDeviceGetTemperature": 60,
         }
-        if name == "nvmlDeviceGetTemperature":
-            raise AttributeError(name)
-        return lambda *_: answers.get(name)
+
+        def call(*arguments: Any) -> int:
+            if name == self.denied:
+                return 3
+            if name in answers:
+                arguments[-1]._obj.value = answers[name]
+            self.down += name == "nvmlShutdown"
+            return 0
+
+        return call
 
 
-def test_the_watch_tells_what_held_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    from wellfed.bench.gpu.watch import Watch
-
-    nvml = FakeNvml("pynvml")
-    nvml.nvmlDeviceGetTemperature = lambda *_: 60  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    with Watch("0000:0f:00.0") as watch:
+def test_the_watch_tells_what_held_the_clock() -> None:
+    nvml = FakeNvml()
+    with Watch("0000:0f:00.0", nvml) as watch:
         watch._read()
     seen = watch.seen()
     assert seen["throttled"] == {"software-power-cap": 1.0}
-    assert (seen["sm_mhz"], seen["power_w_highest"]) == (1500, 699)
-    assert Watch(None).seen() == {}
+    assert (seen["sm_mhz"], seen["power_w_highest"], seen["temperature_c_highest"]) == (1500, 699, 60)
+    assert nvml.down == 1
+
+
+@pytest.mark.parametrize(
+    "denied", ["nvmlInit_v2", "nvmlDeviceGetHandleByPciBusId_v2", "nvmlDeviceGetClockInfo"]
+)
+def test_a_watch_that_is_told_nothing_says_nothing(denied: str) -> None:
+    with Watch("0000:0f:00.0", FakeNvml(denied)) as watch:
+        if denied == "nvmlDeviceGetClockInfo":
+            watch._read()
+    assert watch.seen() == {}

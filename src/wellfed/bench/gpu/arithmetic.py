@@ -24,7 +24,7 @@ _TURNS = {"f32": 200, "f64": 100}
 
 def needs(machine: Machine) -> str | None:
     """A GPU of NVIDIA: the kernel is PTX."""
-    if machine.gpus and all(gpu.vendor not in (None, "NVIDIA") for gpu in machine.gpus):
+    if machine.gpus and all(gpu.vendor not in (None, "nvidia") for gpu in machine.gpus):
         return "the kernel is PTX, which NVIDIA's driver alone takes"
     return has_gpu(machine)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from wellfed.bench import noise
 from wellfed.bench.find import Effort
-from wellfed.bench.gpu.engine import Engine, has_gpu, open_torch, seconds_each
+from wellfed.bench.gpu.engine import Engine, has_gpu, is_lost, open_torch, seconds_each
 from wellfed.bench.gpu.judge import Kind, Method, gpu_ceiling
 from wellfed.bench.gpu.watch import Watch
 from wellfed.bench.repeat import Run, interleave
@@ -120,7 +120,7 @@ def _with_backend(torch: Any, name: str, call: Callable[[], Any]) -> Callable[[]
             warnings.simplefilter("ignore")
             run()
     except RuntimeError as error:
-        if "CUDA error" in str(error):
+        if is_lost(error):
             raise
         return None
     return run

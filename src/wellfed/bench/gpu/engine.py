@@ -87,7 +87,7 @@ def open_engines(setup: Setup) -> Iterator[dict[str, Engine]]:
 def is_lost(error: Exception) -> bool:
     """Whether the device can't be used any more in this process. torch says so in words only."""
     text = str(error).partition("\n")[0]
-    said = "CUDA error" in text or "HIP error" in text
+    said = ("CUDA error" in text or "HIP error" in text) and "_STATUS_NOT_SUPPORTED" not in text
     return bool(getattr(error, "lost", False)) or (said and "out of memory" not in text)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from wellfed.bench import noise
 from wellfed.bench.find import Effort
 from wellfed.bench.gpu import matmul
-from wellfed.bench.gpu.engine import Engine, has_gpu, open_torch, seconds_each
+from wellfed.bench.gpu.engine import Engine, has_gpu, is_lost, open_torch, seconds_each
 from wellfed.bench.gpu.judge import Kind, Method, gpu_ceiling
 from wellfed.bench.gpu.matmul import DTYPES, Shape
 from wellfed.bench.gpu.watch import Watch
@@ -32,7 +32,7 @@ _SAMPLE_S = 0.012
 _REST = 4
 """Times the sample's length: at a fifth of its full load no GPU is held back by power."""
 _SUSTAINED_S = {"quick": 2.0, "full": 10.0}
-_SUSTAINED_SAMPLE_S = 0.1
+_SUSTAINED_SAMPLE_S = 0.05
 _SHARE_OF_FREE = 0.4
 
 
@@ -92,7 +92,7 @@ def _one_shape(
             try:
                 runs[dtype] = product_run(engine, dtype, shape)
             except (WellfedError, RuntimeError) as error:
-                if "CUDA error" in str(error):
+                if is_lost(error):
                     raise
                 reasons.append(f"{dtype} at {_text(shape)}: {str(error).partition(chr(10))[0]}")
         samples = interleave(runs, budget_s, at_least=5) if runs else {}

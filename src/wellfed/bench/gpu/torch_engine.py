@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import cycle
 from typing import Any
 
 from wellfed.model import WellfedError
@@ -81,16 +82,21 @@ class TorchEngine:
         return lambda: sleep(0)
 
     def add(self) -> Work:
-        """One more in one word."""
-        one = self.torch.zeros(1, device=self.device)
-        return lambda: one.add_(1)
+        """One more in one word, in turn in 64 words that lie apart: the way to a word differs by its address."""
+        words = self.torch.zeros(64, 1088, device=self.device)
+        ones = cycle([row[:1] for row in words])
+        return lambda: next(ones).add_(1)
 
     def graph(self, work: Work, times: int) -> Work:
         graph = self.torch.cuda.CUDAGraph()
         with self.torch.cuda.graph(graph):
             for _ in range(times):
                 work()
-        replay: Work = graph.replay
+
+        def replay(keep: Work = work) -> None:
+            """The graph holds addresses, not tensors: without `keep` the memory of the work goes elsewhere."""
+            graph.replay()
+
         return replay
 
     def held_s(self, lanes: Sequence[Sequence[Work]]) -> float:

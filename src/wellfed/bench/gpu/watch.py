@@ -2,13 +2,14 @@
 
 Read live and not through the Host door: these belong to the very seconds that were measured."""
 
+import ctypes
 import threading
 from collections import Counter
-from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
 _PERIOD_S = 0.1
+_CLOCK_SM, _TEMPERATURE_GPU = 1, 0
 REASONS = {
     0x4: "software-power-cap",
     0x8: "hardware-slowdown",
@@ -23,7 +24,7 @@ and the sync group don't."""
 class Watch:
     """A context manager. `seen` is empty where NVML is missing or does not tell."""
 
-    def __init__(self, address: str | None) -> None:
+    def __init__(self, address: str | None, nvml: Any = None) -> None:
         self._address = address
         self._clocks: list[int] = []
         self._watts: list[float] = []
@@ -31,7 +32,7 @@ class Watch:
         self._reasons: Counter[str] = Counter()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._nvml: Any = None
+        self._nvml = nvml
         self._handle: Any = None
 
     def __enter__(self) -> Self:
@@ -46,8 +47,7 @@ class Watch:
         self._stop.set()
         if self._thread is not None:
             self._thread.join(2.0)
-            with suppress(self._nvml.NVMLError):
-                self._nvml.nvmlShutdown()
+            self._nvml.nvmlShutdown()
 
     def seen(self) -> dict[str, Any]:
         """Median clock, the extremes, and the share of readings with each reason."""
@@ -64,33 +64,44 @@ class Watch:
         }
 
     def _open(self) -> bool:
-        try:
-            import pynvml
-        except ImportError:
+        self._nvml = self._nvml or load_nvml()
+        if self._nvml is None or self._nvml.nvmlInit_v2() != 0:
             return False
-        self._nvml = pynvml
-        try:
-            pynvml.nvmlInit()
-            if self._address is None:
-                self._handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-            else:
-                self._handle = pynvml.nvmlDeviceGetHandleByPciBusId(self._address.encode())
-        except pynvml.NVMLError:
-            return False
-        return True
+        handle = ctypes.c_void_p()
+        if self._address is None:
+            code = self._nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(handle))
+        else:
+            code = self._nvml.nvmlDeviceGetHandleByPciBusId_v2(self._address.encode(), ctypes.byref(handle))
+        self._handle = handle
+        if code != 0:
+            self._nvml.nvmlShutdown()
+        return bool(code == 0)
 
     def _run(self) -> None:
         while not self._stop.wait(_PERIOD_S):
             self._read()
 
     def _read(self) -> None:
-        nvml, handle = self._nvml, self._handle
-        with suppress(nvml.NVMLError):
-            clock = int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
-            mask = int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+        clock = self._number("nvmlDeviceGetClockInfo", _CLOCK_SM)
+        mask = self._number("nvmlDeviceGetCurrentClocksThrottleReasons", kind=ctypes.c_ulonglong)
+        if clock is not None and mask is not None:
             self._clocks.append(clock)
             self._reasons.update(name for bit, name in REASONS.items() if mask & bit)
-        with suppress(nvml.NVMLError):
-            self._watts.append(nvml.nvmlDeviceGetPowerUsage(handle) / 1e3)
-        with suppress(nvml.NVMLError):
-            self._degrees.append(int(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)))
+        if (milliwatts := self._number("nvmlDeviceGetPowerUsage")) is not None:
+            self._watts.append(milliwatts / 1e3)
+        if (degrees := self._number("nvmlDeviceGetTemperature", _TEMPERATURE_GPU)) is not None:
+            self._degrees.append(degrees)
+
+    def _number(self, name: str, *which: int, kind: Any = ctypes.c_uint) -> int | None:
+        """What NVML writes through its last argument; None when it does not tell."""
+        value = kind()
+        code = getattr(self._nvml, name)(self._handle, *which, ctypes.byref(value))
+        return int(value.value) if code == 0 else None
+
+
+def load_nvml() -> Any:
+    """libnvidia-ml by ctypes, which is there wherever the driver is; None without it."""
+    try:
+        return ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return None
