@@ -18,7 +18,8 @@ Effort = Literal["quick", "full"]
 class Benchmark(Protocol):
     """What a module of a group has when it is a benchmark. An entry of IDS that ends in `*` is a family, whose ids are
     made at run time. WEIGHT is its share of the budget. EFFORT `full`: only when all, or this one, is asked for. It may
-    also have ISOLATE = True (runs in a process of its own, which may crash) and MAX_S (more seconds buy nothing)."""
+    also have ISOLATE = True (runs in a process of its own, which may crash), FRESH = True (and one in which nothing else has
+    run), and MAX_S (more seconds buy nothing)."""
 
     IDS: tuple[str, ...]
     WEIGHT: float

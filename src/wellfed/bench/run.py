@@ -105,6 +105,8 @@ def _run_one(
     name: str, benchmark: Benchmark, setup: Setup, child: Child, budget_s: float
 ) -> tuple[list[Ceiling], str | None]:
     if is_isolated(benchmark):
+        if getattr(benchmark, "FRESH", False):
+            child.stop()
         return child.measure(name, budget_s)
     return measure_here(benchmark, setup, budget_s)
 

@@ -15,6 +15,7 @@ from wellfed.bench.setup import Setup
 from wellfed.model import Machine, WellfedError
 from wellfed.model.devices import Gpu
 
+TIERS = ("driver", "torch")
 Work = Callable[[], object]
 """Puts one piece of work on a stream and returns at once."""
 
@@ -59,6 +60,11 @@ def seconds_each(engine: Engine, works: Sequence[Work], times: int = 1) -> float
     return engine.held_s([list(works) * times]) / (len(works) * times)
 
 
+def with_tier(setup: Setup, tier: str) -> Setup:
+    """The same, by one tier alone."""
+    return msgspec.structs.replace(setup, options=msgspec.structs.replace(setup.options, tier=tier))
+
+
 @contextmanager
 def open_engines(setup: Setup) -> Iterator[dict[str, Engine]]:
     """The tiers that are there, driver first: it gives the same number whether torch is installed or not. Raises
@@ -98,8 +104,7 @@ def open_torch(setup: Setup) -> Iterator[Any]:
         raise WellfedError(
             "this takes torch, and --tier driver does without", hint="wellfed measure --tier torch"
         )
-    torch_only = msgspec.structs.replace(setup, options=msgspec.structs.replace(setup.options, tier="torch"))
-    with open_engines(torch_only) as engines:
+    with open_engines(with_tier(setup, "torch")) as engines:
         yield engines["torch"]
 
 
