@@ -4,14 +4,13 @@ import ctypes
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from ctypes import c_uint, c_ulonglong
-from itertools import cycle
 from typing import Any
 
 from wellfed.bench.gpu.driver import ptx
 from wellfed.bench.gpu.driver.device import Device, DeviceBuffer, HostBuffer, Work
 from wellfed.bench.gpu.driver.library import Library
 
-_WORDS, _APART = 64, 4352
+_WORD = 256
 HOLD_LIMIT_NS = 2_000_000_000
 """The holding kernel gives up after two seconds: a host that died or a queue that is full must not hang the device."""
 
@@ -86,12 +85,10 @@ class DriverEngine:
         return self.device.launcher("wf_null", 1, 1, [])
 
     def add(self) -> Work:
-        """One more in one word, in turn in 64 words that lie apart: the way to a word differs by its address."""
-        buffer = self.device.allocate(_WORDS * _APART)
+        """One more in one word: the smallest kernel that does something."""
+        buffer = self.device.allocate(_WORD)
         self.device.fill(buffer)
-        pointers = (buffer.pointer + number * _APART for number in range(_WORDS))
-        adds = cycle([self.device.launcher("wf_add", 1, 1, [c_ulonglong(pointer)]) for pointer in pointers])
-        return lambda: next(adds)()
+        return self.device.launcher("wf_add", 1, 1, [c_ulonglong(buffer.pointer)])
 
     def fma(self, kind: str, turns: int) -> tuple[Work, int]:
         """A launch of chains of fused multiply-adds in `f32` or `f64`, and its operations."""
