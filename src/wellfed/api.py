@@ -514,7 +514,7 @@ def _limits(looks: Sequence[_Look], curves: "Sequence[Curve]") -> list[Verdict]:
             step_ns = _step_ns(look.ranks[0])
             verdict = judge_limits(limits_of_series(one, curves), source=look.source, step_ns=step_ns)
             if verdict is not None:
-                where = {"device": look.ranks[0].device, "rank": one.rank}
+                where = {"rank": one.rank, "device": look.ranks[0].device}
                 sources = page.sources if verdict.verdict == "finding" else ()
                 said = {
                     "code": page.code,

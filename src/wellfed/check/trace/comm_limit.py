@@ -36,7 +36,8 @@ def judge_limits(limits: CallsLimits, *, source: str, step_ns: int) -> Verdict |
     How it is judged. As the curve says, and mostly below or above half bandwidth: latency or bandwidth, which are no
     defects. Above it by 1.5 times in proportion to what a call needs: its path. By a constant, or now and then: a late
     rank. Only beside computing: contention. From one rank a constant wait and a slow path look alike where all calls
-    need about the same time: not judged then. The cost is what is above the curve and hidden by nothing.
+    need about the same time: not judged then. What is above the curve and hidden by
+    nothing is told in ms a step; it is a part of what exposed-comm costs.
 
     Remedy. latency: fewer and larger calls; bandwidth: less volume, overlap; late rank: `wellfed trace` over all ranks;
     path: NCCL's own log, then the link; contention: fewer channels, another place in the step.
@@ -64,7 +65,7 @@ def judge_limits(limits: CallsLimits, *, source: str, step_ns: int) -> Verdict |
         )  # fmt: skip
     worst = max(bad, key=lambda one: one.exposed_excess_ns)
     part = worst.exposed_excess_ns / step_ns if step_ns else 0.0
-    cost = Cost(value=round(worst.exposed_excess_ns / 1e6, 3), unit="ms/step") if step_ns else None
+    cost = Cost(value=None, unit="ms/step", why="a part of what exposed-comm costs")  # charged once
     open_part = f", {ms_text(worst.exposed_excess_ns)} of each step" if worst.exposed_excess_ns else ""
     return Verdict(
         code="", name="", verdict="finding", severity="info" if part < WARNING_SHARE else severity_of(part),
