@@ -47,9 +47,9 @@ EVENT = np.dtype([("data", "<u8"), ("obj", "<u8"), ("res", "<i8"), ("res2", "<i8
 """struct iocb and struct io_event of include/uapi/linux/aio_abi.h."""
 
 _READ, _WRITE = 0, 1
-_AT_ONCE = 2
-"""Requests a submission: from three on the kernel holds them back until the last is built (AIO_PLUG_THRESHOLD of fs/aio.c), which
-cost a quiet machine 12 % of the rate at depth 16; one alone costs a loaded one more CPU time."""
+AT_ONCE = 2
+"""Requests a submission: from three on the kernel holds them back until the last is built (AIO_PLUG_THRESHOLD of fs/aio.c). That cost a
+quiet machine 12 % of the rate at depth 16, but takes two thirds of the CPU time, which a loaded machine lacks."""
 _EVENTS = 8192
 """Answers kept before they are booked. Requests are four times as many, so none is asked anew before its answer is booked."""
 
@@ -82,6 +82,7 @@ def transfer(
     *,
     write: bool = False,
     most: int = 1 << 62,
+    at_once: int = AT_ONCE,
 ) -> Spans:
     """`depth` transfers in flight over the offsets, again from their first when they end, until the budget or `most` of them
     are spent. Writes are of random data. Raises OSError for the first that fails, or is short (EIO)."""
@@ -91,7 +92,7 @@ def transfer(
     requests = _requests(fd, np.resize(offsets, count), block, depth, buffers, write)
     pointers = requests.ctypes.data + np.arange(count, dtype=np.uint64) * IOCB.itemsize
     with _context(depth) as context:
-        spans = _loop(context, pointers, block, depth, budget_s, most)
+        spans = _loop(context, pointers, block, depth, budget_s, most, at_once)
     del requests, buffers  # the kernel writes into them until the context is gone
     return spans
 
@@ -119,7 +120,13 @@ def _requests(
 
 
 def _loop(
-    context: int, pointers: npt.NDArray[np.uint64], block: int, depth: int, budget_s: float, most: int
+    context: int,
+    pointers: npt.NDArray[np.uint64],
+    block: int,
+    depth: int,
+    budget_s: float,
+    most: int,
+    at_once: int,
 ) -> Spans:
     submit, getevents = _number("submit"), _number("getevents")
     events = np.zeros(_EVENTS, dtype=EVENT)
@@ -134,7 +141,7 @@ def _loop(
     call = _syscall()
     while True:
         while free and left and now < deadline:
-            wanted = min(_AT_ONCE, free, left, count - place)
+            wanted = min(at_once, free, left, count - place)
             begun[place : place + wanted] = clock()
             taken = call(submit, context, wanted, first_pointer + 8 * place, 0, 0)
             if taken < 0:

@@ -31,6 +31,8 @@ _PYTHON_IOPS = 50_000
 _BUSY = 0.85
 """CPU seconds a second from which on our own loop is the limit and not the device."""
 _MOST_PROCESSES = 16
+_TRY_SHARE = 0.3
+_TRY_FROM_S = 0.4
 _START_S = 0.3
 """What starting those costs."""
 _WINDOW_NS = 100_000_000
@@ -146,24 +148,32 @@ def read_blocks(target: Target, pattern: Pattern, budget_s: float, cpus: int = 1
 
 
 def _read_queued(target: Target, pattern: Pattern, budget_s: float, cpus: int) -> Reading:
+    """Random reads first try what serves better here, requests handed over by two or all that are free, and whether one process is enough."""
     blocks = max(target.size // pattern.block, 1)
-    offsets = np.random.default_rng(5).integers(0, blocks, _ORDER) if pattern.random else np.arange(blocks)
+    order = np.random.default_rng(5).integers(0, blocks, _ORDER) if pattern.random else np.arange(blocks)
+
+    def run(seconds: float, at_once: int) -> Spans:
+        return aio.transfer(
+            target.fd, order * pattern.block, pattern.block, pattern.depth, seconds, at_once=at_once
+        )
+
+    if not pattern.random or budget_s < _TRY_FROM_S:
+        return Reading(run(budget_s, aio.AT_ONCE), "asynchronous reads by one process", 1, None)
+    slice_s = budget_s * _TRY_SHARE / 4
+    before, started = time.process_time(), time.perf_counter()
+    counts = {aio.AT_ONCE: 0, pattern.depth: 0}
+    for at_once in (*counts, *reversed(counts)):
+        counts[at_once] += len(run(slice_s, at_once).end_ns)
+    busy = (time.process_time() - before) / (time.perf_counter() - started)
+    left_s = budget_s * (1 - _TRY_SHARE)
     many = min(cpus, pattern.depth, _MOST_PROCESSES)
-    tried_s = budget_s * 0.3 if pattern.random and many > 1 and budget_s > 4 * _START_S else budget_s
-    before = time.process_time()
-    spans = aio.transfer(target.fd, offsets * pattern.block, pattern.block, pattern.depth, tried_s)
-    busy = (time.process_time() - before) / max(int(spans.end_ns[-1] - spans.begin_ns[0]) / 1e9, 1e-9)
-    if tried_s < budget_s and busy >= _BUSY:
-        spans = swarm.transfer_by(
-            many, target.fd, blocks, pattern.block, pattern.depth, budget_s - tried_s - _START_S
-        )
+    if busy >= _BUSY and many > 1 and left_s > 2 * _START_S:
+        spans = swarm.transfer_by(many, target.fd, blocks, pattern.block, pattern.depth, left_s - _START_S)
         return Reading(spans, f"asynchronous reads by {many} processes", many, None)
-    if tried_s < budget_s:
-        spans = aio.transfer(
-            target.fd, offsets * pattern.block, pattern.block, pattern.depth, budget_s - tried_s
-        )
+    best = max(counts, key=lambda at_once: counts[at_once])
+    how = f"asynchronous reads by one process, {'all free' if best > aio.AT_ONCE else f'up to {best}'} a submission"
     limit = "one process of ours was busy all the time: the device may be faster" if busy >= _BUSY else None
-    return Reading(spans, "asynchronous reads by one process", 1, limit if pattern.random else None)
+    return Reading(run(left_s, best), how, 1, limit)
 
 
 def read_by_threads(target: Target, pattern: Pattern, budget_s: float) -> Spans:
