@@ -25,6 +25,13 @@ LINES = {
     "trace": ["trace", str(DEMO / "trace.json.gz"), "-o", "x.html"],
     "compare": ["compare", str(DEMO / "trace.json.gz"), str(DEMO / "trace.json.gz"), "-o", "x.html"],
     "catalog": ["catalog"],
+    "run": ["run", "--quiet", "--format", "json", "--", "true"],
+    "ab": ["ab", "true", "true", "--runs", "2", "--anyway"],
+}
+
+NOT_TRIED = {
+    "attach": "asks the job over a UNIX socket: test_attach.py",
+    "loader": "needs torch; its processes talk over pipes",
 }
 
 # An audit hook sees what patching socket.socket would miss: C code and names imported before.
@@ -42,7 +49,7 @@ sys.exit(run(sys.argv[1:]))
 
 
 def test_every_verb_is_tried() -> None:
-    assert LINES.keys() == VERBS.keys()
+    assert LINES.keys() | NOT_TRIED.keys() == VERBS.keys()
 
 
 def run_guarded(

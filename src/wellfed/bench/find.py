@@ -48,8 +48,8 @@ def is_isolated(benchmark: Benchmark) -> bool:
 
 
 def choose(found: dict[str, Benchmark], only: Sequence[str], effort: Effort) -> dict[str, Benchmark]:
-    """Those that `only` names (see `names`), whatever their effort; without it all of that effort. Raises WellfedError for
-    a name that nothing has."""
+    """Those that `only` names (see `names`), whatever their effort; of a group those of that effort, all where it has none;
+    without it all of that effort. Raises WellfedError for a name that nothing has."""
     for wanted in only:
         if not any(names(wanted, name, benchmark) for name, benchmark in found.items()):
             ids = " ".join(sorted({id for benchmark in found.values() for id in benchmark.IDS}))
@@ -57,8 +57,16 @@ def choose(found: dict[str, Benchmark], only: Sequence[str], effort: Effort) -> 
                 f"no ceiling {wanted!r}; there are {ids}", hint="wellfed measure --only os-noise"
             )
     if only:
-        return {n: b for n, b in found.items() if any(names(wanted, n, b) for wanted in only)}
+        chosen = {n for wanted in only for n in _chosen(found, wanted, effort)}
+        return {n: b for n, b in found.items() if n in chosen}
     return {n: b for n, b in found.items() if effort == "full" or b.EFFORT == "quick"}
+
+
+def _chosen(found: dict[str, Benchmark], wanted: str, effort: Effort) -> list[str]:
+    meant = [n for n, b in found.items() if names(wanted, n, b)]
+    if wanted not in GROUPS or effort == "full":
+        return meant
+    return [n for n in meant if found[n].EFFORT == "quick"] or meant
 
 
 def names(wanted: str, name: str, benchmark: Benchmark) -> bool:

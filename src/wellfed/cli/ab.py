@@ -13,12 +13,14 @@ from wellfed.cli.progress import progress
     "--metric",
     default="wall",
     show_default=True,
+    metavar="METRIC",
     help="wall; step (by `wellfed run`); regex:PATTERN with one group, or json:PATH, of the output.",
 )
 @click.option("--higher-is-better", is_flag=True, help="The metric is a rate.")
 @click.option(
     "--runs",
     type=click.IntRange(min=2, max=10_000),
+    metavar="N",
     default=120,
     show_default=True,
     help="At most so many of both together.",
@@ -41,6 +43,7 @@ from wellfed.cli.progress import progress
 @click.option(
     "--warmup",
     type=click.IntRange(min=0, max=100),
+    metavar="N",
     default=1,
     show_default=True,
     help="Runs of each that do not count.",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     type=click.FloatRange(min=0.01, max=600),
     default=1.0,
     show_default=True,
+    metavar="S",
     help="How long to record: some steps are enough, and a second of a busy job is 50 MB.",
 )
 @click.option(

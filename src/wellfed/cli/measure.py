@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from wellfed.model import Case
 
 _MOST_DIMENSION = 1 << 20
+_MOST_NAMED = 4
+_WORTH_TELLING = 0.05
 
 
 @click.command("measure", epilog="Example: wellfed measure --full --dir /data --shape 4096,14336,4096")
@@ -52,6 +54,14 @@ _MOST_DIMENSION = 1 << 20
     help="The network to a host that serves; repeatable.",
 )
 @click.option("--serve", metavar="PORT", help="Be that host: listen on PORT or ADDRESS:PORT for one session.")
+@click.option(
+    "--read",
+    "results",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Measure nothing: show results of nvbandwidth, nccl-tests, fio, perftest, MLC, SuperBench, TransferBench.",
+)
 @click.option("--last", is_flag=True, help="Measure nothing: show what was measured on this machine before.")
 @output_options("text", "json", "md", "html")
 def command(
@@ -63,6 +73,7 @@ def command(
     tier: str | None,
     peers: tuple[str, ...],
     serve: str | None,
+    results: tuple[Path, ...],
     last: bool,
     output: Output,
 ) -> None:
@@ -78,6 +89,9 @@ def command(
         return
     if last:
         _show_last(output)
+        return
+    if results:
+        _show_results(results, output)
         return
     wanted = tuple(_shape(text) for text in shapes)
     with progress() as say:
@@ -108,11 +122,23 @@ def _check_found(case: "Case") -> None:
     from wellfed.model import WellfedError
 
     assert case.machine is not None
+    by_reason: dict[str, list[str]] = {}
     for key, reason in case.machine.gaps.items():
         if key.startswith("ceilings["):
-            note(f"not measured: {key[9:-1]}: {reason}")
+            by_reason.setdefault(reason, []).append(key[9:-1])
+    for reason, ids in by_reason.items():
+        more = f" and {len(ids) - _MOST_NAMED} more" if len(ids) > _MOST_NAMED else ""
+        note(f"not measured: {', '.join(ids[:_MOST_NAMED])}{more}: {reason}")
     if not case.ceilings:
         raise WellfedError("nothing could be measured", hint="wellfed measure --dir FOLDER --budget 15")
+
+
+def _show_results(results: tuple[Path, ...], output: Output) -> None:
+    from wellfed import api
+    from wellfed.model import Case
+
+    found = tuple(ceiling for path in results for ceiling in api.read_ceilings(path))
+    emit(Case(made_by="measure", ceilings=found), output, kind="measure")
 
 
 def _show_last(output: Output) -> None:
@@ -127,7 +153,8 @@ def _show_last(output: Output) -> None:
 
 
 def _tell_changes(case: "Case") -> None:
-    """What is not what it was: the middle 80 % of the samples of then and now have nothing in common."""
+    """What is not what it was by 5 % or more: the middle 80 % of the samples of then and now have nothing in common, and neither
+    was noisy."""
     from wellfed import api
 
     before, times = api.measured_before(before=case.made_at)
@@ -136,9 +163,11 @@ def _tell_changes(case: "Case") -> None:
         then = old.get(now.id)
         if then is None or (then.size, then.dtype, then.method) != (now.size, now.dtype, now.method):
             continue
-        if now.p10 > then.p90 or now.p90 < then.p10:
+        change = now.median / then.median - 1 if then.median else 0.0
+        apart = now.p10 > then.p90 or now.p90 < then.p10
+        if apart and abs(change) >= _WORTH_TELLING and "noisy" not in (now.verdict, then.verdict):
             note(
-                f"{now.id}: median {now.median / then.median - 1:+.0%} against {times[now.id][:10]}, and no sample range in common"
+                f"{now.id}: median {change:+.0%} against {times[now.id][:10]}, and no sample range in common"
             )
 
 

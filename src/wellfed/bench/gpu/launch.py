@@ -3,7 +3,7 @@
 `launch.event`: two events around one empty kernel on an idle device. `launch.wall`: one launch and the wait for its
 end, by the host's clock. `launch.throughput`: a launch among many back to back, the price of each kernel of a program
 that waits for nothing. `launch.torch-op`: the same for the smallest operation of torch, the price in eager mode.
-`launch.graph-node`: the smallest kernel that does something inside a CUDA graph, one after the other; `launch.graph-empty`
+`launch.graph-node`: a small kernel inside a CUDA graph, one after the other; `launch.graph-empty`
 with an empty one. Beside them `launch.torch-sync`, one operation of torch and
 the wait for it, `sync` with nothing to wait for, and `item`, a number read back from the device.
 """
@@ -45,12 +45,13 @@ _FEW = 100
 _BATCHES = 5
 _IN_A_ROW, _COLD = 400, 100
 OF_TORCH = ("launch.graph-node",)
-"""What is asked for is the price in a framework's graph: torch's own kernel goes before ours, which is shorter."""
+"""What is asked for is the price in a framework's graph: torch's own small kernel goes before ours, which is shorter; the price of the
+node alone is `launch.graph-empty`."""
 TITLES = {
     "launch.event": "launch, between two events",
     "launch.wall": "launch and wait",
     "launch.throughput": "launch, back to back",
-    "launch.graph-node": "smallest kernel, as a graph's node",
+    "launch.graph-node": "small kernel, as a graph's node",
     "launch.graph-empty": "empty kernel, as a graph's node",
     "launch.torch-op": "smallest torch operation, back to back",
     "launch.torch-sync": "smallest torch operation and wait",
@@ -61,7 +62,7 @@ WORDS = {
     "launch.event": "event, empty kernel, event on an idle stream",
     "launch.wall": "empty kernel and stream synchronize, host clock, median of 100",
     "launch.throughput": "500 empty kernels back to back, host clock, median of 5",
-    "launch.graph-node": "chain of 1000 kernels that add one to a number (x.add_(1)), five replays on a held stream",
+    "launch.graph-node": "chain of 1000 x.add_(1) of 65,536 floats (without torch: of one), five replays on a held stream",
     "launch.graph-empty": "chain of 1000 empty kernels, five replays on a held stream",
     "launch.torch-op": "500 x.add_(1) of one element back to back, host clock, median of 5",
     "launch.torch-sync": "x.add_(1) of one element and torch.cuda.synchronize(), host clock, median of 300",
