@@ -62,6 +62,7 @@ __all__ = [
     "measured_before",
     "pin_plan",
     "read_ceilings",
+    "read_run",
     "run",
     "save",
     "trace",
@@ -223,6 +224,23 @@ def run(
     )  # fmt: skip
     ended = run_command(words, watching, tell, say)
     return RunEnded(read_run(ended.folder), ended.code, ended.folder)
+
+
+def read_run(folder: PathLike) -> Case:
+    """What a run has left in its folder: rings, samples, the manifest, whole or not, and traces, whose verdicts stand beside
+    those of the run. Raises WellfedError when there is nothing of a run in it."""
+    from wellfed.check.run import headline, judge_run
+    from wellfed.live.run.read import read_run as read
+
+    where = Path(folder)
+    report = read(where)
+    verdicts = judge_run(report)
+    traces = sorted(where.glob("trace-*.json.gz"))
+    traced = trace(traces) if traces else Case()
+    told = {verdict.code for verdict in traced.verdicts if verdict.verdict != "not-judged"}
+    kept = [v for v in verdicts if v.code not in told or v.verdict == "finding"]
+    case = Case(made_at=_now(), run=report, ranks=traced.ranks, warnings=traced.warnings)
+    return replace(_judged("run", case, [*kept, *traced.verdicts], None), headline=headline(report, verdicts))
 
 
 def ab(

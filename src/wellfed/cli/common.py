@@ -21,7 +21,7 @@ import click
 if TYPE_CHECKING:
     from wellfed.model import Case
 
-Kind = Literal["doctor", "check", "trace", "measure", "inspect"]
+Kind = Literal["doctor", "check", "trace", "measure", "inspect", "run"]
 Text = Callable[[int, bool], str]
 """Renders for a width in columns, with or without colour."""
 CaseText = Callable[["Case", int, bool], str]

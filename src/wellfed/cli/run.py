@@ -69,12 +69,11 @@ def command(
     What was seen is on disk at every moment: after kill -9 `wellfed run --read FOLDER` still tells it."""
     from wellfed import api
     from wellfed.model import WellfedError
-    from wellfed.report import run as report
 
     if (old is None) == (not words):
         raise WellfedError("a command to run, or --read FOLDER", hint="wellfed run -- python train.py")
     if old is not None:
-        emit(api.read_run(old), output, kind="run", text=report.render_case)
+        emit(api.read_run(old), output, kind="run")
         return
     show = None if quiet or not sys.stderr.isatty() else _Shown(panel=watch)
     ended = api.run(
@@ -87,7 +86,7 @@ def command(
     if folder is not None or traces:
         note(f"wellfed run: {'traces' if traces else 'rings'} are in {ended.folder}")
     try:
-        emit(ended.case, output, kind="run", text=report.render_case, to_stderr=True)
+        emit(ended.case, output, kind="run", to_stderr=True)
     finally:
         if folder is None and not traces:
             shutil.rmtree(ended.folder, ignore_errors=True)

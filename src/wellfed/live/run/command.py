@@ -96,6 +96,9 @@ def run_command(
             sampler.stop()
             for copy in copies:
                 copy.join(5.0)
+            for stream in (process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
     killed_now = oom_kills()
     killed = (killed_now or 0) - (killed_before or 0) if killed_now is not None else 0
     manifest |= {
