@@ -16,14 +16,18 @@ TYPE_CHECKING = False  # typing is a quarter of the time of `wellfed --help`
 if TYPE_CHECKING:
     from wellfed.api import (
         WellfedError,
+        ab,
         check,
         compare,
         doctor,
         inspect,
         load,
         measure,
+        measured_before,
         pin_plan,
         read_ceilings,
+        read_run,
+        run,
         save,
         trace,
         tune_apply,
@@ -36,8 +40,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "WellfedError", "__version__", "check", "compare", "doctor", "inspect", "load", "measure",
-    "pin_plan", "read_ceilings", "save", "trace", "tune_apply", "tune_confirm", "tune_export", "tune_log",
+    "WellfedError", "__version__", "ab", "check", "compare", "doctor", "inspect", "load", "measure",
+    "measured_before", "pin_plan", "read_ceilings", "read_run", "run", "save", "trace", "tune_apply", "tune_confirm", "tune_export", "tune_log",
     "tune_plan", "tune_status", "tune_undo",
 ]  # fmt: skip
 

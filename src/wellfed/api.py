@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from wellfed.apply.journal import Journal
     from wellfed.apply.policy import Options
     from wellfed.ingest.workers import Executor
+    from wellfed.live.run.command import Live
     from wellfed.model import Change, Curve, RankTrace, TraceWarning
     from wellfed.model.ab import AbResult
     from wellfed.model.change import Applied, Done, Plan, Skipped, TuneLog, TuneStatus
@@ -61,6 +62,8 @@ __all__ = [
     "measured_before",
     "pin_plan",
     "read_ceilings",
+    "read_run",
+    "run",
     "save",
     "trace",
     "tune_apply",
@@ -185,6 +188,59 @@ def read_ceilings(path: PathLike) -> list[Ceiling]:
     from wellfed.ingest.ceilings import read_ceilings as read
 
     return read(path)
+
+
+class RunEnded(NamedTuple):
+    """What came of a command that was run: the case, its exit code as a shell has it, and where its rings are."""
+
+    case: Case
+    code: int
+    folder: Path
+
+
+def run(
+    words: Sequence[str],
+    *,
+    folder: PathLike | None = None,
+    trace_step: int | None = None,
+    trace_slow: bool = False,
+    trace_max_mb: float = 64.0,
+    step_pattern: str | None = None,
+    step_fn: str | None = None,
+    pin: bool = False,
+    tell: "Callable[[Live], None] | None" = None,
+    keep_stdout: bool = False,
+    say: Callable[[str], None] | None = None,
+) -> RunEnded:
+    """Run a command and watch it. `folder` keeps its rings, samples and traces (a temporary one when None, which the caller takes
+    away). `trace_step` or `trace_slow` records a trace, whose verdicts are in the case too. `tell` is called once a second,
+    `say` with what the user should know."""
+    from wellfed.live.run.command import Watching, run_command
+
+    where = None if folder is None else Path(folder)
+    watching = Watching(
+        folder=where, trace_step=trace_step, trace_slow=trace_slow, trace_max_mb=trace_max_mb, step_fn=step_fn,
+        step_pattern=step_pattern, pin=pin, keep_stdout=keep_stdout,
+    )  # fmt: skip
+    ended = run_command(words, watching, tell, say)
+    return RunEnded(read_run(ended.folder), ended.code, ended.folder)
+
+
+def read_run(folder: PathLike) -> Case:
+    """What a run has left in its folder: rings, samples, the manifest, whole or not, and traces, whose verdicts stand beside
+    those of the run. Raises WellfedError when there is nothing of a run in it."""
+    from wellfed.check.run import headline, judge_run
+    from wellfed.live.run.read import read_run as read
+
+    where = Path(folder)
+    report = read(where)
+    verdicts = judge_run(report)
+    traces = sorted(where.glob("trace-*.json.gz"))
+    traced = trace(traces) if traces else Case()
+    told = {verdict.code for verdict in traced.verdicts if verdict.verdict != "not-judged"}
+    kept = [v for v in verdicts if v.code not in told or v.verdict == "finding"]
+    case = Case(made_at=_now(), run=report, ranks=traced.ranks, warnings=traced.warnings)
+    return replace(_judged("run", case, [*kept, *traced.verdicts], None), headline=headline(report, verdicts))
 
 
 def ab(

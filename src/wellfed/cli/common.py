@@ -21,7 +21,7 @@ import click
 if TYPE_CHECKING:
     from wellfed.model import Case
 
-Kind = Literal["doctor", "check", "trace", "measure", "inspect"]
+Kind = Literal["doctor", "check", "trace", "measure", "inspect", "run"]
 Text = Callable[[int, bool], str]
 """Renders for a width in columns, with or without colour."""
 CaseText = Callable[["Case", int, bool], str]
@@ -147,11 +147,18 @@ def _stack(command: Command, options: Sequence[Callable[[Command], Command]]) ->
 
 
 def emit(
-    case: "Case", output: Output, *, kind: Kind, fail_on: str = "never", text: CaseText | None = None
+    case: "Case",
+    output: Output,
+    *,
+    kind: Kind,
+    fail_on: str = "never",
+    text: CaseText | None = None,
+    to_stderr: bool = False,
 ) -> None:
     """Write `case` to the files of `output` and to stdout, then leave with exit code 1 if a finding is at or
     above `fail_on`. `text` replaces the terminal report for a verb that shows something else. Text on stdout
-    is for the person at the machine and keeps its names; all else is redacted, unless told otherwise."""
+    is for the person at the machine and keeps its names; all else is redacted, unless told otherwise. `to_stderr`: stdout is
+    another program's, text goes to stderr."""
     if case.machine is not None and "damaged" in (lost := case.machine.gaps.get("recording", "")):
         note(f"warning: {lost}; what is counted may be too low")  # JSON of a check has no machine to say it
     targets = _targets(output)
@@ -167,7 +174,7 @@ def emit(
     for path, shape in targets:
         _try_write(path, _render(public, shape, kind, output.interactive, text), failed)
     if output.format == "text":
-        _print(_text(case, kind, text, width(), colour()))
+        _print(_text(case, kind, text, width(), colour()), err=to_stderr)
     else:
         _print(_render(public, output.format, kind, output.interactive, text))
     _finish(failed)
@@ -280,13 +287,13 @@ def _text(case: "Case", kind: Kind, text: CaseText | None, columns: int, coloure
     return terminal.render(case, width=columns, color=coloured, view=kind, ascii_only=not is_unicode())
 
 
-def _print(data: str | bytes) -> None:
+def _print(data: str | bytes, *, err: bool = False) -> None:
     text = data.decode() if isinstance(data, bytes) else data
     if not is_unicode():
         # What this terminal can't show becomes `?`, not a crash.
         text = text.encode(sys.stdout.encoding, "replace").decode(sys.stdout.encoding)
     try:
-        click.echo(text, nl=not text.endswith("\n"))
+        click.echo(text, nl=not text.endswith("\n"), err=err)
         sys.stdout.flush()
     except BrokenPipeError:
         from wellfed.cli.main import close_stdout

@@ -23,6 +23,7 @@ VERBS: dict[str, str] = {
     "tune": "Change settings so that they can be undone; plan, apply, status, undo.",
     "loader": "Tune a DataLoader by measuring it.",
     "pin": "Put processes, their memory and NICs in the right place.",
+    "run": "Run a command and watch it: steps, waits, GPU, how it ended.",
     "attach": "A trace of a running PyTorch job, without restarting it.",
     "trace": "Why the GPUs were idle, and what each cure is worth.",
     "ab": "Two commands in turn: is there a difference, and how large?",

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from wellfed.live.kineto import Answering, Asked, Window
+from wellfed.live.tree import descendants, is_alive
 from wellfed.model import WellfedError
 
 Say = Callable[[str], None]
@@ -26,7 +27,6 @@ early for its warm-up, and looks once a second)."""
 _ASK_S = 3 * POLL_S
 _WRITE_S_PER_S, _WRITE_S = 60.0, 30.0
 """The file of 0.5 s came 3 to 8 s later; a job with much to write takes longer, and is waited for."""
-_MAX_PROCESSES = 4096
 _PROC = Path("/proc")
 
 
@@ -53,7 +53,7 @@ def find_targets(pid: int) -> tuple[list[Target], str | None]:
     named). With none of them, the reason."""
     if not (_PROC / str(pid)).is_dir():
         return [], "there is no such process"
-    tree = [pid] if _has_torch(pid) else [child for child in _children(pid) if _has_torch(child)]
+    tree = [pid] if _has_torch(pid) else [child for child in descendants(pid) if _has_torch(child)]
     if not tree:
         denied = not os.access(_PROC / str(pid) / "environ", os.R_OK)
         if denied:
@@ -138,38 +138,12 @@ def _unreachable(pid: int, folder: str | None, root: str) -> str | None:
     return f"it is in a container whose KINETO_IPC_SOCKET_DIR, {folder}, is not the same folder here: mount it in both under one name"
 
 
-def _is_alive(pid: int) -> bool:
-    """Neither gone nor a zombie that its parent has not looked after."""
-    try:
-        return (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[
-            0
-        ] not in "ZX"
-    except (OSError, IndexError):
-        return False
-
-
 def _has_torch(pid: int) -> bool:
     try:
         with (_PROC / str(pid) / "maps").open(errors="replace") as maps:
             return any("libtorch_cpu" in line or "libtorch.so" in line for line in maps)
     except OSError:
         return False
-
-
-def _children(pid: int) -> list[int]:
-    """All descendants, as far as they can be seen."""
-    parents: dict[int, list[int]] = {}
-    for entry in _PROC.iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                parent = int((entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
-                parents.setdefault(parent, []).append(int(entry.name))
-    found: list[int] = []
-    queue = [pid]
-    while queue and len(found) < _MAX_PROCESSES:
-        queue += (children := parents.get(queue.pop(), []))
-        found += children
-    return found
 
 
 # -- asking ------------------------------------------------------------------------------------------------
@@ -210,7 +184,7 @@ def _who(asked: Asked, group: Sequence[Target]) -> Target | None:
 
 
 def _why_silent(target: Target) -> str:
-    if not _is_alive(target.pid):
+    if not is_alive(target.pid):
         return "it ended before it asked"
     return (
         f"it did not ask within {_ASK_S:.0f} s: it hangs before its first operator, its PyTorch is built without on-demand "
@@ -264,7 +238,7 @@ def _collect(
             door.answer(asked)
         for pid, target in list(left.items()):
             written = _written(target, places[pid])
-            alive = _is_alive(pid)
+            alive = is_alive(pid)
             if written is not None:
                 files[pid] = _take(written, target, keep)
             elif not alive:

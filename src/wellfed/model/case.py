@@ -15,6 +15,7 @@ from wellfed.model.flight import HangTold
 from wellfed.model.held import MemoryHeld
 from wellfed.model.machine import Machine
 from wellfed.model.ranks import RanksStudy, Stragglers
+from wellfed.model.run import RunReport
 from wellfed.model.trace import RankTrace, TraceWarning
 from wellfed.model.verdict import Verdict
 
@@ -37,7 +38,7 @@ class Case(Value, frozen=True, kw_only=True):
     """`made_by` is the verb and version; `redacted` says whether hostnames, addresses, serials, UUIDs and
     environment values were taken out. `ignored` are findings that `wellfed.toml` sets aside, with its reason
     in `message`. Of several ranks `together` is what their collectives say, `rank_verdicts` holds each rank's own
-    verdicts where `verdicts` has one for all, and `pipeline` is what records of a pipeline's operations say. `memory` is
+    verdicts where `verdicts` has one for all, and `pipeline` is what records of a pipeline's operations say. `run` is what a watched command left, `memory`
     what snapshots and traces say of each device's memory, `hang` what the flight records of all ranks say together.
     `workload` and `traffic` are filled by the planning verbs."""
 
@@ -57,6 +58,7 @@ class Case(Value, frozen=True, kw_only=True):
     pipeline: Stragglers | None = None
     memory: tuple[MemoryHeld, ...] = ()
     hang: HangTold | None = None
+    run: RunReport | None = None
     changes: tuple[Change, ...] = ()
     workload: dict[str, Any] | None = None
     traffic: dict[str, Any] | None = None

@@ -19,7 +19,7 @@ from wellfed.report.sections import SECTIONS, command
 
 _SCRIPT = re.compile(r"<script[^>]*>(.*?)</script>", re.DOTALL)
 _TITLES = {
-    "warnings": "warnings", "step": "step", "ranks": "ranks", "findings": "findings", "memory": "memory", "hang": "flight records", "not-judged": "not judged",
+    "run": "run", "warnings": "warnings", "step": "step", "ranks": "ranks", "findings": "findings", "memory": "memory", "hang": "flight records", "not-judged": "not judged",
     "ceilings": "ceilings", "kernels": "kernels", "verdicts": "all verdicts", "machine": "machine",
     "ignored": "ignored",
 }  # fmt: skip

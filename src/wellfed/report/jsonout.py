@@ -8,7 +8,7 @@ from wellfed.model import Case, Machine
 from wellfed.model.case import SCHEMA
 from wellfed.report import story
 
-Kind = Literal["doctor", "check", "trace", "measure", "inspect"]
+Kind = Literal["doctor", "check", "trace", "measure", "inspect", "run"]
 
 KEYS: dict[Kind, tuple[str, ...]] = {
     "doctor": (
@@ -22,6 +22,7 @@ KEYS: dict[Kind, tuple[str, ...]] = {
     ),
     "measure": ("schema", "ceilings"),
     "inspect": ("schema", "machine"),
+    "run": ("schema", "verdicts", "counts", "headline", "run", "warnings", "ranks", "ignored"),
 }  # fmt: skip
 
 
@@ -42,6 +43,7 @@ def render(case: Case, *, kind: Kind = "doctor", raw: bool = False) -> bytes:
         "pipeline": case.pipeline,
         "memory": case.memory,
         "hang": case.hang,
+        "run": case.run,
         "rank_verdicts": case.rank_verdicts,
         "made_by": case.made_by,
         "made_at": case.made_at,

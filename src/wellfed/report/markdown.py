@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from wellfed.model import Case, Ceiling, Verdict
 from wellfed.report import ceilings as measured
-from wellfed.report import memory, story, words
+from wellfed.report import memory, run, story, words
 
 MAX_FINDINGS, MAX_TEXT, MAX_DEVICES = 50, 600, 8
 _SPECIAL = re.compile(r"[\\*\[\]#|~^]|(?<![^\W_])_|_(?![^\W_])")
@@ -24,7 +24,7 @@ def render(case: Case) -> str:
         lines += [text(story.machine_phrase(case.machine)), ""]
     if case.verdicts:
         lines += [text(story.counts_phrase(case)), ""]
-    for section in (_warnings, _step, _findings, _memory, _hang, _not_judged, _ceilings, _ignored):
+    for section in (_run, _warnings, _step, _findings, _memory, _hang, _not_judged, _ceilings, _ignored):
         lines += section(case)
     if (command := story.next_command(case)) is not None:
         lines += ["**Next**", "", *_fenced(command), ""]
@@ -78,6 +78,17 @@ def _warnings(case: Case) -> list[str]:
         line += f" weakens {text(warning.weakens)}" if warning.weakens else ""
         lines.append(line + (f" (such as {code(warning.sample)})" if warning.sample else ""))
     return [*lines, ""]
+
+
+def _run(case: Case) -> list[str]:
+    if case.run is None:
+        return []
+    return [
+        "**What was seen**",
+        "",
+        *(f"- {text(subject)}: {text(line)}" for subject, line in run.told(case.run)),
+        "",
+    ]
 
 
 def _step(case: Case) -> list[str]:

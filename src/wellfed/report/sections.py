@@ -6,7 +6,7 @@ from typing import Any
 from wellfed.model import Case, Ceiling, Machine, RankTrace, Verdict
 from wellfed.model.counting import counted
 from wellfed.report import ceilings as measured
-from wellfed.report import charts, gallery, story, topology, words
+from wellfed.report import charts, gallery, run, story, topology, words
 from wellfed.report import memory as told
 from wellfed.report.draw import Pictures
 from wellfed.report.markup import Child, Safe, details, join, prose, table, tag
@@ -486,8 +486,21 @@ def _topology(machine: Machine) -> Safe:
     )
 
 
+def watched(case: Case, pictures: Pictures) -> Safe:
+    if case.run is None:
+        return NOTHING
+    lines = [(tag("dt", subject), tag("dd", prose(line))) for subject, line in run.told(case.run)]
+    return join(
+        (
+            tag("h2", "What was seen"),
+            tag("dl", *(piece for pair in lines for piece in pair), class_="machine"),
+        )
+    )
+
+
 Section = Callable[[Case, Pictures], Safe]
 SECTIONS: tuple[tuple[str, Section], ...] = (
+    ("run", watched),
     ("warnings", warnings),
     ("step", step),
     ("ranks", ranks),

@@ -16,7 +16,7 @@ from wellfed.model.trace import Budget, StepBudget
 from wellfed.model.verdict import SEVERITY_ORDER, worth
 from wellfed.report import words
 
-View = Literal["doctor", "check", "trace", "measure", "inspect"]
+View = Literal["doctor", "check", "trace", "measure", "inspect", "run"]
 Group = Literal["compute", "comm", "copy", "idle", "overhead", "unknown"]
 SMALL_SHARE = 0.01
 """Parts below this share of the step fold into one row, when there are two or more of them."""

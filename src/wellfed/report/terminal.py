@@ -11,7 +11,7 @@ from wellfed.model import Case, Ceiling, Verdict
 from wellfed.model.counting import counted
 from wellfed.model.verdict import Alternative
 from wellfed.report import ceilings as measured
-from wellfed.report import memory, story, topology, words
+from wellfed.report import memory, run, story, topology, words
 from wellfed.report.lines import Line, Span, bar, cells, columns, command, flow, paint, prose
 from wellfed.report.story import View
 
@@ -57,6 +57,18 @@ def _heading(title: str, note: str, width: int) -> list[Line]:
     if cells([*head, GAP, *under]) <= width:
         return [[*head, GAP, *under]]
     return [*flow(head, width, rest=2), *flow(under, width, first=_pad(2), rest=2)]
+
+
+# --- run ----------------------------------------------------------------------------------------------
+
+
+def _run(case: Case, width: int) -> list[Line]:
+    if case.run is None:
+        return []
+    lines = _heading("What was seen", " ".join(case.run.command)[:200], width)
+    for subject, text in run.told(case.run):
+        lines += flow(prose(text), width, first=[("  ", ""), (f"{subject:<10} ", "dim")], rest=13)
+    return lines
 
 
 # --- trace ---------------------------------------------------------------------------------------------
@@ -407,4 +419,5 @@ SECTIONS: dict[View, Iterable[Section]] = {
     "check": (_findings, _not_judged, _ignored),
     "measure": (_ceilings,),
     "inspect": (_machine, _topology, _gaps),
+    "run": (_run, _warnings, _step, _findings, _not_judged, _ignored),
 }

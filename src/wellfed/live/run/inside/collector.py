@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 
 from . import process, state
+from .ring import bucket
 from .state import now
 
 _since = 0
@@ -37,16 +38,10 @@ def _called(phase: str, info: dict[str, int]) -> None:
         if made is None:
             return
         made.counters[6] += 1
-        made.histograms[7][_bucket(took)] += 1
+        made.histograms[7][bucket(took)] += 1
         if info.get("generation") == 2:
             made.counters[8] += 1
             made.counters[9] += took
     except Exception as error:  # noqa: BLE001 - a callback that raises is printed by Python at each collection
         gc.callbacks.remove(_called)
         process.failed("gc", error)
-
-
-def _bucket(ns: int) -> int:
-    from .ring import bucket
-
-    return bucket(ns)
