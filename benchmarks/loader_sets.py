@@ -177,7 +177,9 @@ class SmallFiles(Sized):
         self.folder = Path(tempfile.gettempdir()) / f"wellfed-small-files-{os.getuid()}"
         if not (self.folder / "whole").exists():
             self.folder.mkdir(exist_ok=True)
-            data = zlib.compress(np.random.default_rng(0).integers(0, 99, FILE_BYTES, dtype=np.uint8).tobytes())
+            data = zlib.compress(
+                np.random.default_rng(0).integers(0, 99, FILE_BYTES, dtype=np.uint8).tobytes()
+            )
             for number in range(FILES):
                 (self.folder / f"{number}.z").write_bytes(data)
             (self.folder / "whole").touch()

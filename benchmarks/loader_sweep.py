@@ -85,7 +85,10 @@ def tune(name: str, extra: list[str]) -> tuple[dict[str, Any], float]:
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "result.json"
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")]),
+        }
         done = subprocess.run(
             [sys.executable, "-m", "wellfed", "loader", f"{HERE / 'loader_sets.py'}:{name}", "-o", str(file), *extra],
             capture_output=True, text=True, env=environment, check=False, timeout=300,
@@ -96,7 +99,9 @@ def tune(name: str, extra: list[str]) -> tuple[dict[str, Any], float]:
         return json.loads(file.read_text())["loader"], seconds
 
 
-def verify(name: str, ours: dict[str, Any], theirs: dict[str, Any], seconds: float) -> tuple[float, float, float]:
+def verify(
+    name: str, ours: dict[str, Any], theirs: dict[str, Any], seconds: float
+) -> tuple[float, float, float]:
     """(rate, rate, ratio): medians of interleaved runs, and the median of the ratios of neighbours."""
     a, b = [], []
     for number in range(VERIFY_ROUNDS):
@@ -114,7 +119,11 @@ def _middle(values: list[float]) -> float:
 
 def judge(name: str, options: argparse.Namespace, cores: int) -> dict[str, Any]:
     found, tuner_s = tune(name, options.extra)
-    chosen = {key: found["chosen"][key] for key in ("num_workers", "prefetch_factor", "in_order") if key in found["chosen"]}
+    chosen = {
+        key: found["chosen"][key]
+        for key in ("num_workers", "prefetch_factor", "in_order")
+        if key in found["chosen"]
+    }
     began = time.perf_counter()
     rates = [(in_child(name, one, options.quick_sweep), one) for one in settings(cores)]
     sweep_s = time.perf_counter() - began
@@ -152,10 +161,16 @@ def main() -> None:
     import loader_sets
     import torch
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", action="append", default=[], metavar="NAME")
-    parser.add_argument("--quick-sweep", type=float, default=5.0, metavar="SECONDS", help="for each setting of the sweep")
-    parser.add_argument("--verify", type=float, default=2.0, metavar="SECONDS", help="for each of the last runs")
+    parser.add_argument(
+        "--quick-sweep", type=float, default=5.0, metavar="SECONDS", help="for each setting of the sweep"
+    )
+    parser.add_argument(
+        "--verify", type=float, default=2.0, metavar="SECONDS", help="for each of the last runs"
+    )
     parser.add_argument("--more", action="store_true", help="the extra sets too")
     parser.add_argument("-o", metavar="FILE", help="all figures as JSON")
     parser.add_argument("extra", nargs="*", help="handed to `wellfed loader`, after --")
@@ -164,7 +179,9 @@ def main() -> None:
     warnings.filterwarnings("ignore", message="This DataLoader will create")
     cores = len(os.sched_getaffinity(0))
     names = options.only or [*loader_sets.TWELVE, *(loader_sets.MORE if options.more else ())]
-    print(f"# torch {torch.__version__}, python {sys.version.split()[0]}, {cores} cores, sweep {options.quick_sweep} s a setting")
+    print(
+        f"# torch {torch.__version__}, python {sys.version.split()[0]}, {cores} cores, sweep {options.quick_sweep} s a setting"
+    )
     print(
         f"{'set':<14} {'ours':>5} {'best':>5} {'batch/s':>9} {'best b/s':>9} {'ratio':>6} {'tuner':>6} {'sweep':>6} "
         f"{'share':>6} {'RAM MB':>7} {'shm MB':>6} {'cores moved':>6}"
@@ -176,7 +193,9 @@ def main() -> None:
         if options.o:
             Path(options.o).write_text(json.dumps(results, indent=1))
     good = sum(one["ratio"] >= 0.9 and one["share"] <= 0.2 for one in results)
-    print(f"# {good} of {len(results)} at >= 0.90 of the best in <= 20 % of the time of a sweep of 5 s a setting")
+    print(
+        f"# {good} of {len(results)} at >= 0.90 of the best in <= 20 % of the time of a sweep of 5 s a setting"
+    )
 
 
 if __name__ == "__main__":

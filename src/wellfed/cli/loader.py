@@ -75,5 +75,7 @@ def command(
     with progress() as say:
         result = tune(request, say)
     emit_value(
-        report.plain(result), output, text=lambda width, color: report.render(result, width=width, color=color)
+        report.plain(result),
+        output,
+        text=lambda width, color: report.render(result, width=width, color=color),
     )

@@ -129,7 +129,11 @@ def limit_of(costs: LoaderCosts, workers: int) -> str:
     """What bounds a setting: cores, receiving (the main process), or workers (more of them would help)."""
     if workers == 0:
         return "one process"
-    bounds = {"workers": workers / costs.wall_s, "cores": core_bound(costs), "receiving": 1.0 / max(costs.main_s, 1e-12)}
+    bounds = {
+        "workers": workers / costs.wall_s,
+        "cores": core_bound(costs),
+        "receiving": 1.0 / max(costs.main_s, 1e-12),
+    }
     return min(bounds, key=lambda name: bounds[name])
 
 
@@ -157,7 +161,9 @@ def with_ipc(costs: LoaderCosts, turn_s: float, main_s: float) -> LoaderCosts:
     """The costs corrected by what a batch was measured to take one worker (`turn_s`, a median): what that is longer than
     fetching and collating it is the way through the pipe, and CPU time. `main_s` is the main process's CPU time a batch."""
     extra = max(turn_s - median(costs.walls), 0.0)
-    return costs._replace(walls=tuple(wall + extra for wall in costs.walls), cpu_s=costs.cpu_s + extra, main_s=main_s)
+    return costs._replace(
+        walls=tuple(wall + extra for wall in costs.walls), cpu_s=costs.cpu_s + extra, main_s=main_s
+    )
 
 
 def candidates(rates: Mapping[int, float], cores: float, *, demand: float | None = None) -> tuple[int, ...]:
@@ -191,6 +197,14 @@ def most_workers(
         return None
     each = private + prefetch * batch_bytes * (2 if pinned else 1)
     return None if each <= 0 else limit // each
+
+
+def sharded_gain(wall_s: float, read_s: float, size: float, sequential: float | None) -> float | None:
+    """How much shorter a batch of `wall_s` gets when its `size` bytes, read in `read_s` now, come at `sequential` bytes a
+    second. None where that is not known; never below 1."""
+    if not sequential or size <= 0:
+        return None
+    return max(wall_s / max(wall_s - read_s + size / sequential, 1e-12), 1.0)
 
 
 class Choice(NamedTuple):

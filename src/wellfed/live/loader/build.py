@@ -63,7 +63,9 @@ def load(target: str) -> Any:
     found: Any = _module(where)
     for part in name.split("."):
         if not hasattr(found, part):
-            public = [key for key, value in vars(found).items() if callable(value) and not key.startswith("_")]
+            public = [
+                key for key, value in vars(found).items() if callable(value) and not key.startswith("_")
+            ]
             raise Unfit(f"{where} has no {part!r}; it has {', '.join(public[:12]) or 'no functions'}")
         found = getattr(found, part)
     return found
@@ -76,7 +78,9 @@ def _module(where: str) -> ModuleType:
             return importlib.import_module(where)
         except ModuleNotFoundError as error:
             if error.name and (where == error.name or where.startswith(error.name + ".")):
-                raise Unfit(f"no module {where!r} from here", f"wellfed loader path/to/{where}.py:FACTORY") from error
+                raise Unfit(
+                    f"no module {where!r} from here", f"wellfed loader path/to/{where}.py:FACTORY"
+                ) from error
             raise
     path = Path(where).resolve()
     if not path.is_file():
@@ -98,7 +102,9 @@ def _module(where: str) -> ModuleType:
 def build(target: str, batch_size: int | None) -> Spec:
     """Call the factory and read what it gives: a DataLoader, a dataset, or (dataset, arguments)."""
     made = load(target)
-    if isinstance(made, type) or (callable(made) and not _is_loader(made) and not hasattr(made, "__getitem__")):
+    if isinstance(made, type) or (
+        callable(made) and not _is_loader(made) and not hasattr(made, "__getitem__")
+    ):
         made = made()
     return read(made, batch_size)
 
@@ -108,8 +114,15 @@ def read(made: Any, batch_size: int | None) -> Spec:
 
     notes: list[str] = []
     stages = getattr(made, "pipeline", None)
-    if not isinstance(made, DataLoader) and isinstance(stages, list) and stages and isinstance(stages[0], DataLoader):
-        notes.append(f"{type(made).__name__}: its DataLoader is tuned; {len(stages) - 1} stages after it run in the main process")
+    if (
+        not isinstance(made, DataLoader)
+        and isinstance(stages, list)
+        and stages
+        and isinstance(stages[0], DataLoader)
+    ):
+        notes.append(
+            f"{type(made).__name__}: its DataLoader is tuned; {len(stages) - 1} stages after it run in the main process"
+        )
         made = stages[0]
     if isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], dict):
         arguments = dict(made[1])
@@ -130,7 +143,9 @@ def read(made: Any, batch_size: int | None) -> Spec:
 def _with_arguments(dataset: Any, arguments: dict[str, Any]) -> Any:
     from torch.utils.data import DataLoader, IterableDataset
 
-    if not isinstance(dataset, IterableDataset) and not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
+    if not isinstance(dataset, IterableDataset) and not (
+        hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
+    ):
         raise Unfit(
             f"a {type(dataset).__name__} is neither a map-style dataset (__getitem__ and __len__) nor an IterableDataset",
             "derive it from torch.utils.data.Dataset or IterableDataset",
@@ -161,7 +176,9 @@ def _of_loader(loader: Any, notes: tuple[str, ...]) -> Spec:
     return Spec(
         dataset=loader.dataset,
         kind="iterable" if iterable else "map",
-        batch_size=loader.batch_size if loader.batch_size is not None or loader.batch_sampler is None else None,
+        batch_size=loader.batch_size
+        if loader.batch_size is not None or loader.batch_sampler is None
+        else None,
         sampler=None if iterable else loader.sampler,
         batch_sampler=None if iterable else loader.batch_sampler,
         kept=kept,
@@ -175,7 +192,11 @@ def make_loader(spec: Spec, setting: dict[str, Any]) -> Any:
     from torch.utils.data import DataLoader
 
     workers = int(setting["num_workers"])
-    arguments: dict[str, Any] = {**spec.kept, "num_workers": workers, "pin_memory": setting.get("pin_memory", False)}
+    arguments: dict[str, Any] = {
+        **spec.kept,
+        "num_workers": workers,
+        "pin_memory": setting.get("pin_memory", False),
+    }
     drop_last = arguments.pop("drop_last")
     if workers:
         arguments["prefetch_factor"] = setting.get("prefetch_factor") or 2

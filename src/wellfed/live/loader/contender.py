@@ -175,7 +175,9 @@ class Contender:
             ready=median([one["waits"]["ready"] for one in plain]) if plain else None,
             sawtooth=median(saws) if saws else None,
             turn_s=median(turns) if turns else None,
-            main_cpu_s=sum(one["main_cpu_s"] for one in plain) / max(sum(one["batches"] for one in plain), 1) if plain else None,
+            main_cpu_s=sum(one["main_cpu_s"] for one in plain) / max(sum(one["batches"] for one in plain), 1)
+            if plain
+            else None,
             worker_bytes=self.worker_bytes() or None,
             growth_bytes=self.growth(),
         )

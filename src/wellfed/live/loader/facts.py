@@ -36,7 +36,6 @@ def facts_of(spec: Any, natives: int) -> dict[str, Any]:
     """Plain values for the tuner. `natives` threads ran before the user's module was imported."""
     import torch
 
-
     size, why = _pickled(spec)
     accelerator = getattr(torch, "accelerator", None)
     return {
@@ -90,7 +89,9 @@ def _pickled(spec: Any) -> tuple[int | None, str | None]:
     cut by the time is a lower bound."""
     counter = _Counter()
     try:
-        pickle.Pickler(counter, protocol=pickle.HIGHEST_PROTOCOL).dump((spec.dataset, spec.kept["collate_fn"]))
+        pickle.Pickler(counter, protocol=pickle.HIGHEST_PROTOCOL).dump(
+            (spec.dataset, spec.kept["collate_fn"])
+        )
     except _Full:
         return counter.count, "at least"
     except Exception as error:  # noqa: BLE001 - __reduce__ of the user's classes may raise anything
@@ -160,7 +161,9 @@ def native_threads() -> int:
 def _start_method() -> str:
     import multiprocessing
 
-    return multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_context().get_start_method()
+    return (
+        multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_context().get_start_method()
+    )
 
 
 def freeze() -> None:

@@ -24,7 +24,9 @@ def read_budget(ram: int | None) -> LoaderBudget:
         cores=max(usable_cores() / ranks, 0.1),
         local_ranks=ranks,
         ram_bytes=ram if ram is not None else int(available * RAM_SHARE / ranks),
-        ram_why="as given" if ram is not None else f"half of {why}" + (f", of {ranks} ranks" if ranks > 1 else ""),
+        ram_why="as given"
+        if ram is not None
+        else f"half of {why}" + (f", of {ranks} ranks" if ranks > 1 else ""),
         shm_bytes=_shm(ranks),
         descriptors=_descriptors(),
     )
@@ -109,7 +111,9 @@ def private_bytes(pid: int) -> int | None:
     except OSError:
         return None
     return 1024 * sum(
-        int(line.split()[1]) for line in text.splitlines() if line.startswith(("Private_Dirty:", "Private_Clean:"))
+        int(line.split()[1])
+        for line in text.splitlines()
+        if line.startswith(("Private_Dirty:", "Private_Clean:"))
     )
 
 

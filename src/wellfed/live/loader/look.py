@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from wellfed.live.loader.session import Lost, Probe, Session
-from wellfed.model import WellfedError
+from wellfed.model import Ceiling, WellfedError
 from wellfed.model.loader import LoaderBudget, LoaderStages
 from wellfed.predict import loader as model
 
@@ -17,7 +17,8 @@ Say = Callable[[str], None]
 
 
 class Request(NamedTuple):
-    """What the user asked. `step_s` is the consumer's time for a batch, `target` a rate in samples a second."""
+    """What the user asked. `step_s` is the consumer's time for a batch, `rate` the same in samples a second. `ceilings` of the
+    storage are taken as they are; else it is measured in `folder` when reading is material."""
 
     target: str
     batch_size: int | None = None
@@ -25,6 +26,8 @@ class Request(NamedTuple):
     rate: float | None = None
     budget_s: float = BUDGET_S
     ram: int | None = None
+    folder: Path | None = None
+    ceilings: tuple[Ceiling, ...] = ()
 
 
 class Looked(NamedTuple):
@@ -49,7 +52,10 @@ def look(session: Session, request: Request, budget: LoaderBudget, say: Say) -> 
     say(f"importing torch and {request.target}")
     facts = session.start(request.target, request.batch_size)
     if not facts["ok"]:
-        hint = facts["hint"] or f"make `python -c` run {request.target.rpartition(':')[2]}() without an error first"
+        hint = (
+            facts["hint"]
+            or f"make `python -c` run {request.target.rpartition(':')[2]}() without an error first"
+        )
         raise WellfedError(f"{request.target}: {facts['error']}", hint=hint)
     device = _ask_device(session, facts)
     say("profiling a sample's stages, without workers")
@@ -58,10 +64,20 @@ def look(session: Session, request: Request, budget: LoaderBudget, say: Say) -> 
     try:
         profile = probe.ask({"do": "profile", "seconds": seconds}, 60 + 25 * seconds)
         if not profile["ok"]:
-            raise WellfedError(f"{request.target}: reading a batch failed: {profile['error']}", hint="read one batch in Python and look at the error")
+            raise WellfedError(
+                f"{request.target}: reading a batch failed: {profile['error']}",
+                hint="read one batch in Python and look at the error",
+            )
     except Lost as lost:
-        raise WellfedError(f"{request.target}: no batch could be read: {lost.why}", hint="wellfed loader with a larger --ram, or a smaller batch") from lost
-    speedup = None if facts["kind"] == "iterable" else optional(probe, {"do": "gil", "seconds": request.budget_s * GIL_S}).get("speedup")
+        raise WellfedError(
+            f"{request.target}: no batch could be read: {lost.why}",
+            hint="wellfed loader with a larger --ram, or a smaller batch",
+        ) from lost
+    speedup = (
+        None
+        if facts["kind"] == "iterable"
+        else optional(probe, {"do": "gil", "seconds": request.budget_s * GIL_S}).get("speedup")
+    )
     probe.kill()
     stages = stages_of(profile, facts, speedup)
     return Looked(facts, budget, stages, profile, device)
@@ -77,7 +93,9 @@ def optional(probe: Probe, message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _ask_device(session: Session, facts: dict[str, Any]) -> Pending | None:
-    if not facts["cuda_built"] or not any(Path(one).exists() for one in ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")):
+    if not facts["cuda_built"] or not any(
+        Path(one).exists() for one in ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+    ):
         return None
     probe = session.fork()
     probe.send({"do": "device"})
@@ -94,6 +112,14 @@ def device_costs(pending: Pending | None) -> dict[str, Any]:
         return {}
     pending.probe.kill()
     return found if found.get("ok") and found.get("device") else {}
+
+
+def duplicated(shards: dict[str, Any]) -> bool:
+    """Whether a fifth of what a second worker gives had been given by the first, while each gives different samples."""
+    if not shards or min(shards["first"], shards["second"]) < 4:
+        return False
+    distinct = shards["distinct"] > 0.5 * shards["first"]
+    return bool(distinct and shards["common"] >= 0.2 * shards["second"])
 
 
 def stages_of(profile: dict[str, Any], facts: dict[str, Any], speedup: float | None) -> LoaderStages:
@@ -149,7 +175,9 @@ def caps(stages: LoaderStages, budget: LoaderBudget, private: int) -> dict[str, 
     shared = 2 * tensor_bytes
     files = 2 * stages.tensors + 6
     return {
-        "memory": model.most_workers(None if budget.ram_bytes is None else int(0.8 * budget.ram_bytes), private, 2, stages.batch_bytes),
+        "memory": model.most_workers(
+            None if budget.ram_bytes is None else int(0.8 * budget.ram_bytes), private, 2, stages.batch_bytes
+        ),
         "/dev/shm": None if budget.shm_bytes is None or not shared else budget.shm_bytes // shared,
         "descriptors": None if budget.descriptors is None else budget.descriptors // files,
     }

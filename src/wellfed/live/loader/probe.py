@@ -138,7 +138,9 @@ def autocorrelation(values: list[float], lag: int) -> float | None:
         return None
     mean = sum(values) / len(values)
     spread = sum((one - mean) ** 2 for one in values)
-    return sum((values[i] - mean) * (values[i + lag] - mean) for i in range(count)) / spread if spread else None
+    return (
+        sum((values[i] - mean) * (values[i + lag] - mean) for i in range(count)) / spread if spread else None
+    )
 
 
 def _profile(spec: Spec, state: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
@@ -151,6 +153,12 @@ def _gil(spec: Spec, state: dict[str, Any], request: dict[str, Any]) -> dict[str
     from wellfed.live.loader.stages import gil
 
     return gil(spec, request["seconds"])
+
+
+def _shards(spec: Spec, state: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
+    from wellfed.live.loader.shards import compare_workers
+
+    return compare_workers(spec, request["context"])
 
 
 def _replay(spec: Spec, state: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
@@ -177,6 +185,7 @@ _ACTIONS = {
     "block": _block,
     "profile": _profile,
     "gil": _gil,
+    "shards": _shards,
     "replay": _replay,
     "device": _device,
     "close": _close,

@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 from wellfed.live.loader import look
 from wellfed.live.loader.contender import Contender
 from wellfed.live.loader.session import Session
+from wellfed.model import Ceiling
 from wellfed.model.loader import LoaderSetting, LoaderStages
 from wellfed.predict import loader as model
 
 MAX_PROBES = 5
 _ROUNDS = 8
-_DROP = (0.70, 0.80, 0.85)
-"""A setting is dropped when its rate by the best one's is below this after 1, 2, 3 rounds."""
+_DROP = (0.50, 0.70, 0.80, 0.85)
+"""A setting is dropped when its rate by the best one's is below this after 1, 2, 3, 4 rounds."""
 _DEEPER = 1.03
 """A prefetch of 4 must promise so much over 2 to be tried."""
 _GROWS = 1.15
@@ -110,13 +111,17 @@ class Tuned(NamedTuple):
     context: str | None
     caps: dict[str, int | None]
     verified: dict[str, Any] | None
+    shards: dict[str, Any]
+    ceilings: tuple[Ceiling, ...] = ()
     current: Contender | None
 
 
 class Runner:
     """One tuning, step by step; `run` is the order."""
 
-    def __init__(self, session: Session, request: look.Request, looked: look.Looked, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, session: Session, request: look.Request, looked: look.Looked, say: Callable[[str], None]
+    ) -> None:
         self.session, self.request, self.looked, self.say = session, request, looked, say
         self.end = time.monotonic() + request.budget_s * 0.8
         self.stages = looked.stages
@@ -127,6 +132,7 @@ class Runner:
         self.context = self._context()
 
     def run(self) -> Tuned:
+        self.shards = self._shards()
         self._first()
         replay = self._replay()
         self._calibrate()
@@ -149,6 +155,7 @@ class Runner:
             context=self.context,
             caps=self._caps(),
             verified=self._verify(chosen),
+            shards=self.shards,
             current=self._current(),
         )
 
@@ -179,6 +186,16 @@ class Runner:
     def _replay(self) -> dict[str, Any]:
         probe = self.session.fork()
         found = look.optional(probe, {"do": "replay", "seconds": self.request.budget_s * look.REPLAY_S})
+        probe.kill()
+        return found
+
+    def _shards(self) -> dict[str, Any]:
+        """For iterable datasets: whether two workers give the same samples; empty for others, and where it can't be seen."""
+        if self.looked.facts["kind"] != "iterable":
+            return {}
+        self.say("looking whether workers share the stream out among them")
+        probe = self.session.fork()
+        found = look.optional(probe, {"do": "shards", "context": self.context})
         probe.kill()
         return found
 
@@ -219,7 +236,9 @@ class Runner:
         current = self.looked.facts["current"]
         if current is None:
             return self.race.find(0)
-        return self.race.find(current["num_workers"], None if not current["num_workers"] else current["prefetch_factor"])
+        return self.race.find(
+            current["num_workers"], None if not current["num_workers"] else current["prefetch_factor"]
+        )
 
     # -- the race ---------------------------------------------------------------------------------------
 
@@ -237,6 +256,8 @@ class Runner:
 
     def _ladder(self) -> tuple[int, ...]:
         limits = [cap for cap in self._caps().values() if cap is not None]
+        if look.duplicated(self.shards):
+            limits.append(1)  # more would give everything several times
         return model.ladder(self.looked.budget.cores, min(limits) if limits else None)
 
     def _open_candidates(self) -> None:
@@ -261,7 +282,12 @@ class Runner:
         new = []
         for setting, predicted in wanted:
             known = self.race.find(setting.workers, setting.prefetch)
-            if known is None and all(setting != one for one, _ in new) and len(new) < room and self._fits(setting, [one for one, _ in new]):
+            if (
+                known is None
+                and all(setting != one for one, _ in new)
+                and len(new) < room
+                and self._fits(setting, [one for one, _ in new])
+            ):
                 new.append((setting, predicted))
         self.race.open(new)
 
@@ -271,7 +297,9 @@ class Runner:
         private = one.worker_bytes() if one is not None else 0
         batch = self.stages.batch_bytes
         alive = [c.setting for c in self.race.racing()] + others + [setting]
-        ram = sum(model.memory_bytes(0, s.workers, private, s.prefetch or 0, batch, s.pin_memory) for s in alive)
+        ram = sum(
+            model.memory_bytes(0, s.workers, private, s.prefetch or 0, batch, s.pin_memory) for s in alive
+        )
         shm = sum(s.workers * (s.prefetch or 0) * (batch - self.stages.pipe_bytes) for s in alive)
         budget = self.looked.budget
         return (budget.ram_bytes is None or ram <= 0.85 * budget.ram_bytes) and (
@@ -299,7 +327,11 @@ class Runner:
         if len(self.race.racing()) >= MAX_PROBES or not racing:
             return
         largest = racing[-1]
-        others = [one for one in self.race.contenders if one.blocks and one.setting.workers < largest.setting.workers]
+        others = [
+            one
+            for one in self.race.contenders
+            if one.blocks and one.setting.workers < largest.setting.workers
+        ]
         if not others or largest.rate() < _GROWS * max(one.rate() for one in others):
             return
         steps = [step for step in self._ladder() if step > largest.setting.workers]

@@ -22,7 +22,10 @@ def conclude(request: Request, tuned: Tuned, budget: LoaderBudget, seconds: floa
     probes = tuple(one.result() for one in tuned.race.contenders)
     if tuned.chosen is None:
         why = next((probe.why for probe in probes if probe.why), "no probe finished")
-        raise WellfedError(f"{request.target}: no setting could be measured: {why}", hint=f"wellfed loader {request.target} --budget 30")
+        raise WellfedError(
+            f"{request.target}: no setting could be measured: {why}",
+            hint=f"wellfed loader {request.target} --budget 30",
+        )
     stages = full_stages(tuned)
     setting = final_setting(tuned)
     facts = tuned.looked.facts
@@ -65,7 +68,11 @@ def full_stages(tuned: Tuned) -> LoaderStages:
     ipc = None
     if one is not None and one.blocks:
         ipc = max(samples / one.rate() - tuned.stages.wall_s, 0.0)
-    main = one.replies[-1]["main_cpu_s"] / one.replies[-1]["batches"] if one is not None and one.replies else None
+    main = (
+        one.replies[-1]["main_cpu_s"] / one.replies[-1]["batches"]
+        if one is not None and one.replies
+        else None
+    )
     return replace(
         tuned.stages,
         ipc_s=ipc,
@@ -83,7 +90,9 @@ def final_setting(tuned: Tuned) -> LoaderSetting:
     """The chosen workers with the factors that are decided one by one: pinning, and workers that stay."""
     assert tuned.chosen is not None
     setting = tuned.chosen.setting
-    return replace(setting, pin_memory=pins(tuned), persistent=bool(setting.workers) and persists(tuned, tuned.chosen))
+    return replace(
+        setting, pin_memory=pins(tuned), persistent=bool(setting.workers) and persists(tuned, tuned.chosen)
+    )
 
 
 def pins(tuned: Tuned) -> bool:
@@ -166,8 +175,15 @@ def next_words(tuned: Tuned, stages: LoaderStages) -> str:
 
 def largest_stage(stages: LoaderStages) -> tuple[str, float]:
     """The stage that takes most of a batch: named transforms count for themselves."""
-    parts = {"collate": stages.collate_s, **{f"transform {name}": spent for name, spent in stages.transforms.items()}}
-    for name, spent in (("reading", stages.read_s), ("decoding", stages.decode_s), ("sleeping or waiting", stages.sleep_s)):
+    parts = {
+        "collate": stages.collate_s,
+        **{f"transform {name}": spent for name, spent in stages.transforms.items()},
+    }
+    for name, spent in (
+        ("reading", stages.read_s),
+        ("decoding", stages.decode_s),
+        ("sleeping or waiting", stages.sleep_s),
+    ):
         if spent:
             parts[name] = spent
     known = sum(parts.values()) - stages.collate_s
@@ -191,10 +207,20 @@ def trust(tuned: Tuned, budget: LoaderBudget, probes: tuple[LoaderProbe, ...]) -
     reasons = []
     moved = cores_moved(budget)
     if moved is not None and moved > MOVED:
-        reasons.append(f"effective cores moved by {100 * moved:.0f} % while settings were compared ({budget.measured:.2f} to {budget.measured_after:.2f})")
+        reasons.append(
+            f"effective cores moved by {100 * moved:.0f} % while settings were compared ({budget.measured:.2f} to {budget.measured_after:.2f})"
+        )
     chosen = next((p for p in probes if tuned.chosen is not None and p.setting == tuned.chosen.setting), None)
-    if chosen is not None and chosen.low and chosen.measured and chosen.high and (chosen.high - chosen.low) > 0.3 * chosen.measured:
-        reasons.append(f"the chosen setting's rate is known to +-{50 * (chosen.high - chosen.low) / chosen.measured:.0f} % only")
+    if (
+        chosen is not None
+        and chosen.low
+        and chosen.measured
+        and chosen.high
+        and (chosen.high - chosen.low) > 0.3 * chosen.measured
+    ):
+        reasons.append(
+            f"the chosen setting's rate is known to +-{50 * (chosen.high - chosen.low) / chosen.measured:.0f} % only"
+        )
     if not tuned.race.stopping:
         reasons.append("workers share a lock: settings could not be measured one at a time")
     return ("high", "medium", "low", "low")[len(reasons)], tuple(reasons)

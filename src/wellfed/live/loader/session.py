@@ -115,7 +115,9 @@ class Session:
     def start(self, target: str, batch_size: int | None) -> dict[str, Any]:
         """Start the server and let it build; its answer. Raises WellfedError when it can't."""
         environment = {**os.environ, "WELLFED_LOADER_TOKEN": self.token}
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [*_source(), os.environ.get("PYTHONPATH", "")]))
+        environment["PYTHONPATH"] = os.pathsep.join(
+            filter(None, [*_source(), os.environ.get("PYTHONPATH", "")])
+        )
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "wellfed.live.loader.server", str(self.folder / "socket")],
@@ -128,11 +130,17 @@ class Session:
         _, self.server = self._accept(30.0, lambda: self.process is not None and self.process.poll() is None)
         send(self.server, {"target": target, "batch_size": batch_size})
         if not self.server.poll(_START_S):
-            raise WellfedError(f"{target} was not built within {_START_S:.0f} s", hint="build it from a smaller part of the data")
+            raise WellfedError(
+                f"{target} was not built within {_START_S:.0f} s",
+                hint="build it from a smaller part of the data",
+            )
         try:
             return receive(self.server)
         except (EOFError, OSError) as error:
-            raise WellfedError(f"{target}: its process ended while building: {self.tail()}", hint=f"python -X faulthandler -c 'import torch' && wellfed loader {target}") from error
+            raise WellfedError(
+                f"{target}: its process ended while building: {self.tail()}",
+                hint=f"python -X faulthandler -c 'import torch' && wellfed loader {target}",
+            ) from error
 
     def _accept(self, seconds: float, alive: Callable[[], bool]) -> tuple[dict[str, Any], Connection]:
         end = time.monotonic() + seconds
@@ -149,7 +157,9 @@ class Session:
             if hello.get("token") == self.token:
                 return hello, connection
             connection.close()
-        raise WellfedError(f"the loader's process did not start: {self.tail()}", hint="python -c 'import torch.utils.data'")
+        raise WellfedError(
+            f"the loader's process did not start: {self.tail()}", hint="python -c 'import torch.utils.data'"
+        )
 
     def fork(self) -> Probe:
         """A new probe, idle."""
@@ -159,7 +169,9 @@ class Session:
             send(self.server, {"number": self.count})
             pid = int(receive(self.server)["pid"])
         except (EOFError, OSError) as error:
-            raise WellfedError(f"the loader's process ended: {self.tail()}", hint="free memory, or try a smaller dataset") from error
+            raise WellfedError(
+                f"the loader's process ended: {self.tail()}", hint="free memory, or try a smaller dataset"
+            ) from error
         hello, connection = self._accept(30.0, lambda: _exists(pid))
         assert hello["pid"] == pid
         probe = Probe(self, pid, connection)

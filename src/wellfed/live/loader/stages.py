@@ -23,13 +23,28 @@ _READ = frozenset(
     "open read readinto readinto1 read1 readline readlines readall pread preadv readv fromfile recv recv_into recvfrom "
     "stat lstat scandir listdir get getitem seek close mmap memmap sendfile read_direct".split()
 )
-_READ_HOMES = ("_io", "io", "posix", "nt", "_socket", "_ssl", "mmap", "numpy", "h5py", "lmdb", "pyarrow", "sqlite3")
+_READ_HOMES = (
+    "_io",
+    "io",
+    "posix",
+    "nt",
+    "_socket",
+    "_ssl",
+    "mmap",
+    "numpy",
+    "h5py",
+    "lmdb",
+    "pyarrow",
+    "sqlite3",
+)
 _DECODE_HOMES = (
     "zlib", "bz2", "_bz2", "lzma", "_lzma", "_compression", "zstandard", "_zstd", "lz4", "snappy", "blosc", "cv2", "PIL",
     "_pickle", "_json", "orjson", "msgspec", "simplejpeg", "turbojpeg", "soundfile", "av", "decord", "ImagingDecoder",
     "ImagingCore", "_imaging", "imageio", "tifffile", "blosc2", "_tokenizers", "tokenizers",
 )  # fmt: skip
-DECODE = frozenset("decode loads decompress imdecode imread unpack unpackbits imagingdecoder load scan_once".split())
+DECODE = frozenset(
+    "decode loads decompress imdecode imread unpack unpackbits imagingdecoder load scan_once".split()
+)
 
 
 def profile(spec: Spec, seconds: float) -> dict[str, Any]:
@@ -51,6 +66,7 @@ def profile(spec: Spec, seconds: float) -> dict[str, Any]:
         **split,
         "threads": len(list(Path("/proc/self/task").iterdir())) if Path("/proc/self/task").exists() else 1,
         "paths": source.paths,
+        "cuda": bool(torch.cuda.is_initialized()),
     }
 
 
@@ -223,11 +239,15 @@ def kind_of(home: str, name: str, owner: str) -> str | None:
     top, low = home.partition(".")[0], name.lower()
     if top == "time" and low == "sleep":
         return "sleep"
-    if owner in _DECODE_HOMES or (top in _DECODE_HOMES and (low in DECODE or top in ("cv2", "_imaging", "zlib", "_pickle"))):
+    if owner in _DECODE_HOMES or (
+        top in _DECODE_HOMES and (low in DECODE or top in ("cv2", "_imaging", "zlib", "_pickle"))
+    ):
         return "decode"
     if low in DECODE and top in ("torchvision", "torchcodec", "torchaudio"):
         return "decode"
-    if low in _READ and (top in _READ_HOMES or owner in ("FileIO", "BufferedReader", "TextIOWrapper", "socket")):
+    if low in _READ and (
+        top in _READ_HOMES or owner in ("FileIO", "BufferedReader", "TextIOWrapper", "socket")
+    ):
         return "read"
     return None
 
@@ -277,7 +297,12 @@ def _opened() -> list[str]:
     paths: list[str] = []
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
-        if event == "open" and len(paths) < 50 and isinstance(args[0], str) and not args[0].startswith("/proc"):
+        if (
+            event == "open"
+            and len(paths) < 50
+            and isinstance(args[0], str)
+            and not args[0].startswith("/proc")
+        ):
             paths.append(os.path.realpath(args[0]))
 
     sys.addaudithook(hook)
@@ -350,7 +375,9 @@ def _through(batch: Any, seconds: float, *, fresh: bool) -> dict[str, float]:
                 yield _fresh(batch) if fresh else batch
 
     context = "fork" if sys.platform == "linux" else None
-    loader = DataLoader(Replay(), batch_size=None, num_workers=1, collate_fn=_same, multiprocessing_context=context)
+    loader = DataLoader(
+        Replay(), batch_size=None, num_workers=1, collate_fn=_same, multiprocessing_context=context
+    )
     batches = iter(loader)
     for _ in range(4):
         next(batches)
