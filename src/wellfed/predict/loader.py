@@ -199,6 +199,14 @@ def most_workers(
     return None if each <= 0 else limit // each
 
 
+def sharded_gain(wall_s: float, read_s: float, size: float, sequential: float | None) -> float | None:
+    """How much shorter a batch of `wall_s` gets when its `size` bytes, read in `read_s` now, come at `sequential` bytes a
+    second. None where that is not known; never below 1."""
+    if not sequential or size <= 0:
+        return None
+    return max(wall_s / max(wall_s - read_s + size / sequential, 1e-12), 1.0)
+
+
 class Choice(NamedTuple):
     """`index` of the setting that was chosen, `ratio` of its rate to the best."""
 

@@ -32,10 +32,10 @@ def copy_costs(spec: Spec) -> dict[str, Any]:
 def _to_device(batch: Any) -> None:
     import torch
 
-    from wellfed.live.loader.shape import _walk
+    from wellfed.live.loader.shape import walk
 
     tensors: list[Any] = []
-    _walk(batch, tensors, [], 6)
+    walk(batch, tensors, [], 6)
     for tensor in tensors:
         tensor.to("cuda", non_blocking=True)
     torch.cuda.synchronize()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from wellfed.live.loader.session import Lost, Probe, Session
-from wellfed.model import WellfedError
+from wellfed.model import Ceiling, WellfedError
 from wellfed.model.loader import LoaderBudget, LoaderStages
 from wellfed.predict import loader as model
 
@@ -17,7 +17,8 @@ Say = Callable[[str], None]
 
 
 class Request(NamedTuple):
-    """What the user asked. `step_s` is the consumer's time for a batch, `target` a rate in samples a second."""
+    """What the user asked. `step_s` is the consumer's time for a batch, `rate` the same in samples a second. `ceilings` of the
+    storage are taken as they are; else it is measured in `folder` when reading is material."""
 
     target: str
     batch_size: int | None = None
@@ -25,6 +26,8 @@ class Request(NamedTuple):
     rate: float | None = None
     budget_s: float = BUDGET_S
     ram: int | None = None
+    folder: Path | None = None
+    ceilings: tuple[Ceiling, ...] = ()
 
 
 class Looked(NamedTuple):
@@ -109,6 +112,14 @@ def device_costs(pending: Pending | None) -> dict[str, Any]:
         return {}
     pending.probe.kill()
     return found if found.get("ok") and found.get("device") else {}
+
+
+def duplicated(shards: dict[str, Any]) -> bool:
+    """Whether a fifth of what a second worker gives had been given by the first, while each gives different samples."""
+    if not shards or min(shards["first"], shards["second"]) < 4:
+        return False
+    distinct = shards["distinct"] > 0.5 * shards["first"]
+    return bool(distinct and shards["common"] >= 0.2 * shards["second"])
 
 
 def stages_of(profile: dict[str, Any], facts: dict[str, Any], speedup: float | None) -> LoaderStages:

@@ -155,6 +155,12 @@ def _gil(spec: Spec, state: dict[str, Any], request: dict[str, Any]) -> dict[str
     return gil(spec, request["seconds"])
 
 
+def _shards(spec: Spec, state: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
+    from wellfed.live.loader.shards import compare_workers
+
+    return compare_workers(spec, request["context"])
+
+
 def _replay(spec: Spec, state: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
     from wellfed.live.loader.stages import replay
 
@@ -179,6 +185,7 @@ _ACTIONS = {
     "block": _block,
     "profile": _profile,
     "gil": _gil,
+    "shards": _shards,
     "replay": _replay,
     "device": _device,
     "close": _close,

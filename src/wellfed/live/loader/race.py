@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 from wellfed.live.loader import look
 from wellfed.live.loader.contender import Contender
 from wellfed.live.loader.session import Session
+from wellfed.model import Ceiling
 from wellfed.model.loader import LoaderSetting, LoaderStages
 from wellfed.predict import loader as model
 
 MAX_PROBES = 5
 _ROUNDS = 8
-_DROP = (0.70, 0.80, 0.85)
-"""A setting is dropped when its rate by the best one's is below this after 1, 2, 3 rounds."""
+_DROP = (0.50, 0.70, 0.80, 0.85)
+"""A setting is dropped when its rate by the best one's is below this after 1, 2, 3, 4 rounds."""
 _DEEPER = 1.03
 """A prefetch of 4 must promise so much over 2 to be tried."""
 _GROWS = 1.15
@@ -110,6 +111,8 @@ class Tuned(NamedTuple):
     context: str | None
     caps: dict[str, int | None]
     verified: dict[str, Any] | None
+    shards: dict[str, Any]
+    ceilings: tuple[Ceiling, ...] = ()
     current: Contender | None
 
 
@@ -129,6 +132,7 @@ class Runner:
         self.context = self._context()
 
     def run(self) -> Tuned:
+        self.shards = self._shards()
         self._first()
         replay = self._replay()
         self._calibrate()
@@ -151,6 +155,7 @@ class Runner:
             context=self.context,
             caps=self._caps(),
             verified=self._verify(chosen),
+            shards=self.shards,
             current=self._current(),
         )
 
@@ -181,6 +186,16 @@ class Runner:
     def _replay(self) -> dict[str, Any]:
         probe = self.session.fork()
         found = look.optional(probe, {"do": "replay", "seconds": self.request.budget_s * look.REPLAY_S})
+        probe.kill()
+        return found
+
+    def _shards(self) -> dict[str, Any]:
+        """For iterable datasets: whether two workers give the same samples; empty for others, and where it can't be seen."""
+        if self.looked.facts["kind"] != "iterable":
+            return {}
+        self.say("looking whether workers share the stream out among them")
+        probe = self.session.fork()
+        found = look.optional(probe, {"do": "shards", "context": self.context})
         probe.kill()
         return found
 
@@ -241,6 +256,8 @@ class Runner:
 
     def _ladder(self) -> tuple[int, ...]:
         limits = [cap for cap in self._caps().values() if cap is not None]
+        if look.duplicated(self.shards):
+            limits.append(1)  # more would give everything several times
         return model.ladder(self.looked.budget.cores, min(limits) if limits else None)
 
     def _open_candidates(self) -> None:

@@ -24,7 +24,7 @@ class Shape(NamedTuple):
 def shape_of(batch: Any) -> Shape:
     """Walks lists, tuples, dicts and objects with attributes."""
     tensors, others = [], []
-    _walk(batch, tensors, others, _DEPTH)
+    walk(batch, tensors, others, _DEPTH)
     lead = [t.shape[0] for t in tensors if t.ndim] or [a.shape[0] for a in others if getattr(a, "ndim", 0)]
     arrays = [a for a in others if hasattr(a, "nbytes")]
     pipe = sum(a.nbytes if hasattr(a, "nbytes") else sys.getsizeof(a) for a in others)
@@ -32,7 +32,7 @@ def shape_of(batch: Any) -> Shape:
     return Shape(int(lead[0]) if lead else None, len(tensors), size, len(arrays), pipe)
 
 
-def _walk(item: Any, tensors: list[Any], others: list[Any], depth: int) -> None:
+def walk(item: Any, tensors: list[Any], others: list[Any], depth: int) -> None:
     import torch
 
     if isinstance(item, torch.Tensor):
@@ -41,7 +41,7 @@ def _walk(item: Any, tensors: list[Any], others: list[Any], depth: int) -> None:
         others.append(item)
     elif depth:
         for inner in _inside(item):
-            _walk(inner, tensors, others, depth - 1)
+            walk(inner, tensors, others, depth - 1)
 
 
 def _inside(item: Any) -> list[Any]:

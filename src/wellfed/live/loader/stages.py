@@ -64,24 +64,27 @@ _READ_HOMES = (
     "pyarrow",
     "sqlite3",
 )
+_READ_HOMES = (
+    "_io",
+    "io",
+    "posix",
+    "nt",
+    "_socket",
+    "_ssl",
+    "mmap",
+    "numpy",
+    "h5py",
+    "lmdb",
+    "pyarrow",
+    "sqlite3",
+)
 _DECODE_HOMES = (
     "zlib", "bz2", "_bz2", "lzma", "_lzma", "_compression", "zstandard", "_zstd", "lz4", "snappy", "blosc", "cv2", "PIL",
     "_pickle", "_json", "orjson", "msgspec", "simplejpeg", "turbojpeg", "soundfile", "av", "decord", "ImagingDecoder",
     "ImagingCore", "_imaging", "imageio", "tifffile", "blosc2", "_tokenizers", "tokenizers",
 )  # fmt: skip
 DECODE = frozenset(
-    [
-        "decode",
-        "loads",
-        "decompress",
-        "imdecode",
-        "imread",
-        "unpack",
-        "unpackbits",
-        "imagingdecoder",
-        "load",
-        "scan_once",
-    ]
+    "decode loads decompress imdecode imread unpack unpackbits imagingdecoder load scan_once".split()
 )
 
 
@@ -104,6 +107,7 @@ def profile(spec: Spec, seconds: float) -> dict[str, Any]:
         **split,
         "threads": len(list(Path("/proc/self/task").iterdir())) if Path("/proc/self/task").exists() else 1,
         "paths": source.paths,
+        "cuda": bool(torch.cuda.is_initialized()),
     }
 
 
