@@ -41,6 +41,9 @@ PURE = {"model", "catalog", "predict", "analyze", "check", "place", "report"}
 IMPURE_MODULES = {"subprocess", "socket", "urllib", "http", "requests", "psutil", "pynvml", "multiprocessing"}
 
 
+INSIDE = PACKAGE / "live" / "run" / "inside"
+
+
 class Import:
     """One import statement: the top name and the whole one, and whether a function or module holds it."""
 
@@ -54,6 +57,8 @@ def imports_of(path: Path) -> list[Import]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found += [Import(alias.name, node.lineno) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level and INSIDE in path.parents:
+            continue  # loaded by another name into programs that have no wellfed
         elif isinstance(node, ast.ImportFrom) and node.module:
             assert node.level == 0, f"{path}:{node.lineno}: relative import; write it out"
             found.append(Import(node.module, node.lineno))

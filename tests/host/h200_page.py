@@ -76,6 +76,7 @@ UNSEEN = {
 ARGUED = {
     "BIOS01": "one node by lscpu; a guest cannot set its host's interleaving",
     "BIOS03": "nvidia-smi: BAR1 262144 MiB over 143771 MiB of memory",
+    "ENV25": "one GPU and no RDMA: NCCL has nobody to talk to",
     "CON01": "no quota: `cpu.max` of the group says max, nproc says 16",
     "CON02": "without a quota nothing throttles",
     "CON04": "OMP_NUM_THREADS and its like are not set",

@@ -208,9 +208,9 @@ def sharded_gain(wall_s: float, read_s: float, size: float, sequential: float | 
 
 
 class Choice(NamedTuple):
-    """`index` of the setting that was chosen, `ratio` of its rate to the best."""
+    """`place` of the setting that was chosen, `ratio` of its rate to the best."""
 
-    index: int
+    place: int
     ratio: float
 
 

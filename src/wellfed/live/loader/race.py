@@ -87,7 +87,7 @@ class Race:
         if not measured:
             return None
         found = model.choose([one.blocks for one in measured], [one.size for one in measured], enough=enough)
-        return measured[found.index]
+        return measured[found.place]
 
     def find(self, workers: int, prefetch: int | None = None) -> Contender | None:
         for one in self.contenders:
@@ -112,7 +112,7 @@ class Tuned(NamedTuple):
     caps: dict[str, int | None]
     verified: dict[str, Any] | None
     shards: dict[str, Any]
-    ceilings: tuple[Ceiling, ...] = ()
+    ceilings: tuple[Ceiling, ...]
     current: Contender | None
 
 
@@ -156,6 +156,7 @@ class Runner:
             caps=self._caps(),
             verified=self._verify(chosen),
             shards=self.shards,
+            ceilings=(),
             current=self._current(),
         )
 
@@ -279,7 +280,7 @@ class Runner:
     def _open(self, wanted: list[tuple[LoaderSetting, float | None]]) -> None:
         """Those that are new, together, as far as budgets and the number of probes go."""
         room = MAX_PROBES - sum(one.in_race for one in self.race.contenders)
-        new = []
+        new: list[tuple[LoaderSetting, float | None]] = []
         for setting, predicted in wanted:
             known = self.race.find(setting.workers, setting.prefetch)
             if (

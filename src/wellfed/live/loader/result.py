@@ -129,7 +129,7 @@ def receive_bound(tuned: Tuned) -> float | None:
     """Samples a second at which the main process can take finished batches from workers; at least what was seen."""
     if not tuned.replay:
         return None
-    bound = tuned.stages.batch_samples / max(tuned.replay["same"]["main_cpu_s"], 1e-9)
+    bound: float = tuned.stages.batch_samples / max(tuned.replay["same"]["main_cpu_s"], 1e-9)
     return max([bound, *(one.rate() for one in tuned.race.contenders)])
 
 
@@ -179,13 +179,8 @@ def largest_stage(stages: LoaderStages) -> tuple[str, float]:
         "collate": stages.collate_s,
         **{f"transform {name}": spent for name, spent in stages.transforms.items()},
     }
-    for name, spent in (
-        ("reading", stages.read_s),
-        ("decoding", stages.decode_s),
-        ("sleeping or waiting", stages.sleep_s),
-    ):
-        if spent:
-            parts[name] = spent
+    waits = {"reading": stages.read_s, "decoding": stages.decode_s, "sleeping or waiting": stages.sleep_s}
+    parts |= {name: spent for name, spent in waits.items() if spent}
     known = sum(parts.values()) - stages.collate_s
     parts["the dataset's own code"] = max(stages.fetch_s - known, 0.0)
     name = max(parts, key=lambda one: parts[one])

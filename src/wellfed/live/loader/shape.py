@@ -23,11 +23,12 @@ class Shape(NamedTuple):
 
 def shape_of(batch: Any) -> Shape:
     """Walks lists, tuples, dicts and objects with attributes."""
-    tensors, others = [], []
+    tensors: list[Any] = []
+    others: list[Any] = []
     walk(batch, tensors, others, _DEPTH)
     lead = [t.shape[0] for t in tensors if t.ndim] or [a.shape[0] for a in others if getattr(a, "ndim", 0)]
     arrays = [a for a in others if hasattr(a, "nbytes")]
-    pipe = sum(a.nbytes if hasattr(a, "nbytes") else sys.getsizeof(a) for a in others)
+    pipe = sum(int(a.nbytes) if hasattr(a, "nbytes") else sys.getsizeof(a) for a in others)
     size = sum(t.numel() * t.element_size() for t in tensors)
     return Shape(int(lead[0]) if lead else None, len(tensors), size, len(arrays), pipe)
 

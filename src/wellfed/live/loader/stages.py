@@ -84,7 +84,18 @@ _DECODE_HOMES = (
     "ImagingCore", "_imaging", "imageio", "tifffile", "blosc2", "_tokenizers", "tokenizers",
 )  # fmt: skip
 DECODE = frozenset(
-    "decode loads decompress imdecode imread unpack unpackbits imagingdecoder load scan_once".split()
+    [
+        "decode",
+        "loads",
+        "decompress",
+        "imdecode",
+        "imread",
+        "unpack",
+        "unpackbits",
+        "imagingdecoder",
+        "load",
+        "scan_once",
+    ]
 )
 
 

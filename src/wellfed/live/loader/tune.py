@@ -5,8 +5,8 @@ import sys
 import time
 
 from wellfed.live.loader import limits
-from wellfed.live.loader.look import Request, Say, look
 from wellfed.live.loader.lints import READ_SHARE
+from wellfed.live.loader.look import Request, Say, look
 from wellfed.live.loader.race import Runner, Tuned
 from wellfed.live.loader.result import conclude
 from wellfed.live.loader.session import Session

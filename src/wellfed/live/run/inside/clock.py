@@ -171,6 +171,7 @@ def _install_scaler(torch: Any) -> None:
 
     step.__name__, step.__doc__ = "step", original.__doc__
     step.__wrapped__ = original  # type: ignore[attr-defined]
+    assert scaler is not None
     scaler.step = step
 
 
