@@ -56,7 +56,9 @@ def spin_together(count: int, seconds: float) -> list[Spun]:
 def effective_cores(solo: Spun, together: list[Spun]) -> float:
     """Work a second of all, by the work of one second of CPU of one alone."""
     rate = solo.chunks / max(solo.cpu_s, 1e-9)
-    return sum(one.chunks / max(one.wall_s, 1e-9) for one in together) / max(rate, 1e-9)
+    # alone it may have been disturbed more than together: there are never more cores than processes
+    done = sum(one.chunks / max(one.wall_s, 1e-9) for one in together) / max(rate, 1e-9)
+    return min(done, float(len(together)))
 
 
 def main() -> None:
