@@ -107,7 +107,7 @@ def verify(
     for number in range(VERIFY_ROUNDS):
         for which in (0, 1) if number % 2 == 0 else (1, 0):
             (b if which else a).append(in_child(name, theirs if which else ours, seconds))
-    ratios = sorted(x / y for x, y in zip(a, b, strict=True))
+    ratios = sorted(x / y for x, y in zip(a, b, strict=True) if y) or [float("nan")]
     return _middle(a), _middle(b), _middle(ratios)
 
 

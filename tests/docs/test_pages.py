@@ -246,7 +246,7 @@ def test_the_table_of_rooms_says_what_each_may_import() -> None:
                     [alias.name for alias in node.names]
                     if isinstance(node, ast.Import)
                     else [node.module or ""]
-                    if isinstance(node, ast.ImportFrom)
+                    if isinstance(node, ast.ImportFrom) and not node.level
                     else []
                 )
             }

@@ -47,6 +47,12 @@ class Pending(NamedTuple):
     until: float
 
 
+def _unread(error: str) -> str:
+    if error.startswith("StopIteration"):
+        return "it delivers no batch: the dataset is empty, or smaller than a batch with drop_last"
+    return f"reading a batch failed: {error}"
+
+
 def look(session: Session, request: Request, budget: LoaderBudget, say: Say) -> Looked:
     """Build the loader in the server and profile it in a probe."""
     say(f"importing torch and {request.target}")
@@ -65,7 +71,7 @@ def look(session: Session, request: Request, budget: LoaderBudget, say: Say) -> 
         profile = probe.ask({"do": "profile", "seconds": seconds}, 60 + 25 * seconds)
         if not profile["ok"]:
             raise WellfedError(
-                f"{request.target}: reading a batch failed: {profile['error']}",
+                f"{request.target}: {_unread(profile['error'])}",
                 hint="read one batch in Python and look at the error",
             )
     except Lost as lost:
