@@ -129,9 +129,10 @@ def _facts(result: LoaderResult) -> Iterator[tuple[str, str]]:
         else f"{budget.cores:.3g} cores"
     )
     yield "cores", cores + (f", {budget.measured_after:.3g} at the end: unreliable" if moved else "")
+    room = "" if budget.ram_bytes is None else f" of {budget.ram_bytes / 2**20:,.0f} MiB ({budget.ram_why})"
     yield (
         "memory",
-        f"at most {budget.ram_peak / 2**20:,.0f} MiB by workers of {budget.ram_bytes / 2**20:,.0f} MiB ({budget.ram_why}); {budget.shm_peak / 2**20:,.0f} MiB of /dev/shm",
+        f"at most {budget.ram_peak / 2**20:,.0f} MiB by workers{room}; {budget.shm_peak / 2**20:,.0f} MiB of /dev/shm",
     )
     accuracy = (
         ""
