@@ -22,7 +22,7 @@ def plain(result: LoaderResult) -> dict[str, Any]:
 def render(result: LoaderResult, *, width: int, color: bool = False) -> str:
     """What to set, what it brings, what was measured for it, what limits next, and what is wrong with the loader."""
     lines = [*_wrapped(headline(result), width), ""]
-    if result.chosen is not None:
+    if result.chosen:
         lines += ["Set", *_diff(result), ""]
     lines += [
         "Measured  samples a second of each setting, in turn",
@@ -49,7 +49,7 @@ def render(result: LoaderResult, *, width: int, color: bool = False) -> str:
 
 def headline(result: LoaderResult) -> str:
     """The one sentence."""
-    if result.chosen is None:
+    if not result.chosen:
         return f"no setting is advised: {'; '.join(result.reasons) or 'none could be measured within the budgets'}"
     rate = f"{result.rate:,.4g} samples/s" if result.rate else "a rate not known"
     setting = ", ".join(f"{name}={value}" for name, value in result.chosen.items())
@@ -63,7 +63,7 @@ def headline(result: LoaderResult) -> str:
 
 def _diff(result: LoaderResult) -> Iterator[str]:
     current = result.current or {}
-    for name, value in (result.chosen or {}).items():
+    for name, value in result.chosen.items():
         before = current.get(name)
         if before == value:
             yield f"    {name}={value!r},"
