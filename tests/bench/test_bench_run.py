@@ -57,7 +57,7 @@ def test_each_benchmark_keeps_its_promises(name: str, setup: Setup) -> None:
     if reason is not None:
         pytest.skip(reason)
     if name == "network.pair":
-        pytest.skip("another end must serve: test_network.py")
+        pytest.skip("another end must serve: test_bench_network.py")
     threads = threading.active_count()
     ceilings = list(benchmark.measure(setup, TINY_S))
     assert ceilings

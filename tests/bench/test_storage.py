@@ -148,7 +148,7 @@ def test_a_disk_that_fills_up_costs_one_line(
 
     def full(fd: int, data: bytes) -> int:
         wrote.append(fd)
-        if len(wrote) > 1:
+        if len(wrote) > 1 or name == "storage.writes":  # a slow disk writes only once in the time there is
             raise OSError(code, os.strerror(code))
         return real(fd, data)
 
