@@ -118,6 +118,12 @@ def test_a_job_that_asks_is_traced(folder: Path, tmp_path: Path) -> None:
     assert not (folder / "dynolog").exists(), "the name is gone with us"
 
 
+def test_a_file_has_the_rank_in_its_name(folder: Path, tmp_path: Path) -> None:
+    with job(folder) as target:
+        done = attach.ask([target._replace(rank=13)], 0.1, tmp_path, _silent)
+    assert [path.name for path in done.files.values()] == [f"trace_rank13_{target.pid}.json"]
+
+
 def test_several_are_traced_and_the_silent_one_is_named(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -34,13 +34,14 @@ _PROC = Path("/proc")
 
 class Target(NamedTuple):
     """A process that may be asked. `inner` is its number as it sees itself, `folder` its KINETO_IPC_SOCKET_DIR, `root` the way into
-    its file system from ours (empty when it is the same)."""
+    its file system from ours (empty when it is the same), `rank` what its launcher says: among all ranks of the job."""
 
     pid: int
     inner: int
     uid: int
     folder: str | None
     root: str
+    rank: int | None = None
 
 
 class Traced(NamedTuple):
@@ -114,7 +115,11 @@ def _look_at(pid: int) -> tuple[Target | None, str | None]:
     folder = variables.get("KINETO_IPC_SOCKET_DIR") or None
     root = f"/proc/{pid}/root" if apart else ""
     refused = _unreachable(pid, folder, root)
-    return (None, refused) if refused else (Target(pid, int(inner), uid, folder, root), None)
+    return (
+        (None, refused)
+        if refused
+        else (Target(pid, int(inner), uid, folder, root, _global_rank(variables)), None)
+    )
 
 
 def _unreachable(pid: int, folder: str | None, root: str) -> str | None:
@@ -162,6 +167,12 @@ def _rank(pid: int) -> Told | None:
         return told_rank(_variables((_PROC / str(pid) / "environ").read_bytes()))
     except OSError:
         return None
+
+
+def _global_rank(variables: Mapping[str, str]) -> int | None:
+    names = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+    found = (variables.get(name, "") for name in names)
+    return next((int(text) for text in found if text.isascii() and text.isdigit() and len(text) < 8), None)
 
 
 def _variables(environ: bytes) -> dict[str, str]:
@@ -309,10 +320,11 @@ def _why_empty(target: Target) -> str:
 
 
 def _take(written: Path, target: Target, keep: Path | None) -> Path:
-    """Copied where it stays, under the number that we know it by."""
+    """Copied where it stays, under the number that we know it by and its rank, which the trace of a job on CPUs does not tell."""
     folder = keep if keep is not None else Path(tempfile.mkdtemp(prefix="wellfed-trace-"))
     folder.mkdir(parents=True, exist_ok=True)
-    goal = folder / f"trace_{target.pid}.json"
+    named = str(target.pid) if target.rank is None else f"rank{target.rank}_{target.pid}"
+    goal = folder / f"trace_{named}.json"
     try:
         shutil.copyfile(written, goal)
     except OSError as error:
