@@ -1,6 +1,8 @@
 """`wellfed ab` with real commands, tiny ones."""
 
 import json
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -86,9 +88,34 @@ def test_children_do_not_outlive_a_timeout(tmp_path: Path) -> None:
     with pytest.raises(WellfedError, match="did not end"):
         measure_once(command, _order(shell=True, timeout_s=0.3))
     time.sleep(0.1)
-    pid = (tmp_path / "pid").read_text().strip()
+    assert not _runs((tmp_path / "pid").read_text().strip())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_what_runs_does_not_outlive_us(number: signal.Signals, tmp_path: Path) -> None:
+    """A batch system ends a job by SIGTERM: the command must not keep the GPU."""
+    code = f"echo $$ > '{tmp_path}/pid'; sleep 60"
+    argv = [sys.executable, "-m", "wellfed", "ab", code, code, "--shell", "--anyway"]
+    process = subprocess.Popen(
+        argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=_default_signals
+    )
+    until = time.monotonic() + 20
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    process.send_signal(number)
+    assert process.wait(20) != 0
+    assert not _runs((tmp_path / "pid").read_text().strip())
+
+
+def _default_signals() -> None:
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL if number != signal.SIGINT else signal.default_int_handler)
+
+
+def _runs(pid: str) -> bool:
     stat = Path(f"/proc/{pid}/stat")
-    assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] in "ZX"
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] not in "ZX"
 
 
 def test_the_verb(run_cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,6 +129,9 @@ def test_the_verb(run_cli, monkeypatch: pytest.MonkeyPatch) -> None:
     args = ("ab", "echo 5", "echo 5", "--metric", r"regex:(\d)", "--runs", "40", "--anyway")
     text = run_cli(*args)
     assert text.code == 0 and text.out.startswith("no difference: 5% or more is ruled out")
+    assert "(1.000 to 1.000 at 98%, this look alone)" in text.out, (
+        "a verdict shows the interval that it stands on"
+    )
     said = json.loads(run_cli(*args, "--format", "json").out)["ab"]
     assert said["decision"]["verdict"] == "no difference" and said["metric"] == r"regex:(\d)"
     assert {"which", "value", "seconds", "at_s"} == set(said["runs"][0])

@@ -19,7 +19,7 @@ from wellfed.live.kineto import Answering, Window, pack, parse
 from wellfed.live.stacks import count_stacks
 from wellfed.model import WellfedError
 
-TRACE = '{"traceEvents": [], "traceName": "x"}'
+TRACE = '{"traceEvents": [{"ph": "X", "name": "aten::add", "ts": 1, "dur": 1}], "traceName": "x"}'
 
 
 @given(st.binary(max_size=200))
@@ -79,7 +79,9 @@ while True:
         if how == "die":
             pathlib.Path(goal + ".tmp").touch()
             os.kill(os.getpid(), 9)
-        pathlib.Path(goal + ".tmp").write_text(json.dumps({"traceEvents": [], "traceName": "x"}))
+        event = {"ph": "X", "name": "aten::add", "ts": 1, "dur": 1}
+        events = [event] if how == "good" else []
+        pathlib.Path(goal + ".tmp").write_text(json.dumps({"traceEvents": events, "traceName": "x"}))
         time.sleep(0.2)
         os.rename(goal + ".tmp", goal)
 """
@@ -116,6 +118,12 @@ def test_a_job_that_asks_is_traced(folder: Path, tmp_path: Path) -> None:
     assert not (folder / "dynolog").exists(), "the name is gone with us"
 
 
+def test_a_file_has_the_rank_in_its_name(folder: Path, tmp_path: Path) -> None:
+    with job(folder) as target:
+        done = attach.ask([target._replace(rank=13)], 0.1, tmp_path, _silent)
+    assert [path.name for path in done.files.values()] == [f"trace_rank13_{target.pid}.json"]
+
+
 def test_several_are_traced_and_the_silent_one_is_named(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +139,40 @@ def test_a_job_that_dies_in_its_window_is_a_reason(folder: Path, tmp_path: Path)
     with job(folder, "die") as target:
         done = attach.ask([target], 0.1, tmp_path, _silent, explicit=[target.pid])
     assert done.files == {} and done.reasons == {target.pid: "it ended before the trace was written"}
+
+
+def test_a_trace_of_nothing_is_a_reason(folder: Path, tmp_path: Path) -> None:
+    with job(folder, "idle") as target:
+        done = attach.ask([target], 0.1, tmp_path, _silent, explicit=[target.pid])
+    assert done.files == {} and "its trace is empty" in done.reasons[target.pid]
+
+
+LAUNCHER = """
+import os, subprocess, sys, time
+code = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); time.sleep(60)"
+for rank in "01":
+    subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "LOCAL_RANK": rank})
+time.sleep(60)
+"""
+
+
+def test_of_a_launcher_the_ranks_are_asked_and_not_their_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchrun loads PyTorch too. Here each rank has a worker, and all five processes have it."""
+    environ = {name: value for name, value in os.environ.items() if "RANK" not in name}
+    monkeypatch.setattr(attach, "_has_torch", lambda pid: True)
+    launcher = subprocess.Popen([sys.executable, "-c", LAUNCHER], env=environ, start_new_session=True)
+    try:
+        until = time.monotonic() + 20
+        while len(attach.descendants(launcher.pid)) < 4 and time.monotonic() < until:
+            time.sleep(0.05)
+        below = attach.descendants(launcher.pid)
+        ranks = [pid for pid in below if next(attach._ancestors(pid)) == launcher.pid]
+        assert len(below) == 4 and len(ranks) == 2
+        assert sorted(attach._jobs(launcher.pid)) == sorted(ranks)
+        assert attach._jobs(ranks[0]) == [ranks[0]], "a rank that is named is itself, without its worker"
+    finally:
+        os.killpg(launcher.pid, 9)
+        launcher.wait()
 
 
 def test_a_stranger_in_the_folder_is_told_nothing(folder: Path) -> None:

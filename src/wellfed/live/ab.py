@@ -8,9 +8,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal, NamedTuple
@@ -46,6 +47,11 @@ class Order(NamedTuple):
 
 def compare_commands(a: str, b: str, order: Order, say: Callable[[str], None]) -> AbResult:
     """Raises WellfedError when a command can't be run, fails, or does not show the metric."""
+    with ending_what_runs():
+        return _compared(a, b, order, say)
+
+
+def _compared(a: str, b: str, order: Order, say: Callable[[str], None]) -> AbResult:
     check_metric(order.metric)
     before, began = noise.read_counters(), time.monotonic()
     commands: dict[Which, str] = {"A": a, "B": b}
@@ -83,6 +89,26 @@ def compare_commands(a: str, b: str, order: Order, say: Callable[[str], None]) -
         runs=tuple(runs), warmup=tuple(warmup), noise=noise.disturbance(before, noise.read_counters()),
         seconds=round(time.monotonic() - began, 3), stopped=stopped,
     )  # fmt: skip
+
+
+@contextmanager
+def ending_what_runs() -> Iterator[None]:
+    """SIGTERM and SIGHUP become an exit of ours, so that the command that runs, which is in a group of its own, is ended too.
+    What `nohup` has put aside stays aside."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    watched = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is not signal.SIG_IGN]
+    before = {one: signal.signal(one, leave) for one in watched}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 def disturbed(seconds: float = 0.5) -> str | None:

@@ -4,16 +4,18 @@ The trace is written by the job itself, into a folder that is the job's user's a
 is, with the reason in words."""
 
 import contextlib
+import mmap
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from wellfed.live.kineto import Answering, Asked, Window
+from wellfed.live.launchers import Told, told_rank
 from wellfed.live.tree import descendants, is_alive
 from wellfed.model import WellfedError
 
@@ -32,13 +34,14 @@ _PROC = Path("/proc")
 
 class Target(NamedTuple):
     """A process that may be asked. `inner` is its number as it sees itself, `folder` its KINETO_IPC_SOCKET_DIR, `root` the way into
-    its file system from ours (empty when it is the same)."""
+    its file system from ours (empty when it is the same), `rank` what its launcher says: among all ranks of the job."""
 
     pid: int
     inner: int
     uid: int
     folder: str | None
     root: str
+    rank: int | None = None
 
 
 class Traced(NamedTuple):
@@ -49,11 +52,11 @@ class Traced(NamedTuple):
 
 
 def find_targets(pid: int) -> tuple[list[Target], str | None]:
-    """The processes to ask: `pid` itself when PyTorch is loaded in it, else those of its children in which it is (a launcher was
-    named). With none of them, the reason."""
+    """The processes to ask: `pid` itself, or the ranks below it when a launcher was named (see `_jobs`). With none of them, the
+    reason."""
     if not (_PROC / str(pid)).is_dir():
         return [], "there is no such process"
-    tree = [pid] if _has_torch(pid) else [child for child in descendants(pid) if _has_torch(child)]
+    tree = _jobs(pid)
     if not tree:
         denied = not os.access(_PROC / str(pid) / "environ", os.R_OK)
         if denied:
@@ -102,9 +105,7 @@ def _look_at(pid: int) -> tuple[Target | None, str | None]:
         return None, "it is another user's: ask as that user or as root"
     except OSError:
         return None, "it has ended"
-    variables = dict(
-        entry.split("=", 1) for entry in environ.decode(errors="replace").split("\0") if "=" in entry
-    )
+    variables = _variables(environ)
     if variables.get("KINETO_USE_DAEMON", "0") in ("", "0"):
         return None, (
             "it was started without KINETO_USE_DAEMON=1, so nothing in it listens; jobs under `wellfed run` have it, others "
@@ -114,7 +115,11 @@ def _look_at(pid: int) -> tuple[Target | None, str | None]:
     folder = variables.get("KINETO_IPC_SOCKET_DIR") or None
     root = f"/proc/{pid}/root" if apart else ""
     refused = _unreachable(pid, folder, root)
-    return (None, refused) if refused else (Target(pid, int(inner), uid, folder, root), None)
+    return (
+        (None, refused)
+        if refused
+        else (Target(pid, int(inner), uid, folder, root, _global_rank(variables)), None)
+    )
 
 
 def _unreachable(pid: int, folder: str | None, root: str) -> str | None:
@@ -144,6 +149,43 @@ def _has_torch(pid: int) -> bool:
             return any("libtorch_cpu" in line or "libtorch.so" in line for line in maps)
     except OSError:
         return False
+
+
+def _jobs(pid: int) -> list[int]:
+    """The processes at or below `pid` that do the work. torchrun has PyTorch loaded itself, and so have a rank's loader workers:
+    of those that have it, one with the same rank as one above it is a worker, and one that has others below it, of ranks of
+    their own, is a launcher."""
+    holders = {one: _rank(one) for one in (pid, *descendants(pid)) if _has_torch(one)}
+    above = {one: [parent for parent in _ancestors(one) if parent in holders] for one in holders}
+    tops = [one for one in holders if all(holders[parent] != holders[one] for parent in above[one])]
+    launchers = {parent for one in tops for parent in above[one]}
+    return [one for one in tops if one not in launchers]
+
+
+def _rank(pid: int) -> Told | None:
+    try:
+        return told_rank(_variables((_PROC / str(pid) / "environ").read_bytes()))
+    except OSError:
+        return None
+
+
+def _global_rank(variables: Mapping[str, str]) -> int | None:
+    names = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+    found = (variables.get(name, "") for name in names)
+    return next((int(text) for text in found if text.isascii() and text.isdigit() and len(text) < 8), None)
+
+
+def _variables(environ: bytes) -> dict[str, str]:
+    entries = environ.decode(errors="replace").split("\0")
+    return dict(entry.split("=", 1) for entry in entries if "=" in entry)
+
+
+def _ancestors(pid: int) -> Iterator[int]:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        while pid > 1:
+            stat = (_PROC / str(pid) / "stat").read_text(errors="replace")
+            pid = int(stat.rpartition(")")[2].split()[1])
+            yield pid
 
 
 # -- asking ------------------------------------------------------------------------------------------------
@@ -239,7 +281,9 @@ def _collect(
         for pid, target in list(left.items()):
             written = _written(target, places[pid])
             alive = is_alive(pid)
-            if written is not None:
+            if written is not None and _is_empty(written):
+                reasons[pid] = _why_empty(target)
+            elif written is not None:
                 files[pid] = _take(written, target, keep)
             elif not alive:
                 reasons[pid] = "it ended before the trace was written"
@@ -257,11 +301,30 @@ def _written(target: Target, place: str) -> Path | None:
     return path if path.is_file() and not path.is_symlink() else None
 
 
+def _is_empty(written: Path) -> bool:
+    """Whether no event with a duration is in it: names of processes and the end of the window always are."""
+    if not written.stat().st_size:
+        return True
+    with written.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        return text.find(b'"ph": "X"') < 0
+
+
+def _why_empty(target: Target) -> str:
+    others = [str(one) for one in descendants(target.pid) if _has_torch(one)][:8]
+    reason = "its trace is empty: it ran no operator in the window"
+    return (
+        reason
+        if not others
+        else f"{reason}. PyTorch is also in its children: wellfed attach {' '.join(others)}"
+    )
+
+
 def _take(written: Path, target: Target, keep: Path | None) -> Path:
-    """Copied where it stays, under the number that we know it by."""
+    """Copied where it stays, under the number that we know it by and its rank, which the trace of a job on CPUs does not tell."""
     folder = keep if keep is not None else Path(tempfile.mkdtemp(prefix="wellfed-trace-"))
     folder.mkdir(parents=True, exist_ok=True)
-    goal = folder / f"trace_{target.pid}.json"
+    named = str(target.pid) if target.rank is None else f"rank{target.rank}_{target.pid}"
+    goal = folder / f"trace_{named}.json"
     try:
         shutil.copyfile(written, goal)
     except OSError as error:

@@ -18,7 +18,8 @@ class Run(Value, frozen=True, kw_only=True):
 
 class Decision(Value, frozen=True, kw_only=True):
     """`ratio` is B over A of the metric, with the interval `low` to `high` that holds the true one with `confidence`, however
-    often it was looked before (None: too few pairs for that), and `bootstrap` beside it. `n` counts pairs. `ruled_out` is
+    often it was looked before (None: too few pairs for that), and `bootstrap` beside it. `within` is the interval that must lie
+    within what matters for `no difference` to be said, of `within_confidence` at this look alone. `n` counts pairs. `ruled_out` is
     the difference (as a fraction) that `no difference` rules out."""
 
     ratio: float
@@ -29,6 +30,8 @@ class Decision(Value, frozen=True, kw_only=True):
     n: int
     confidence: float
     ruled_out: float
+    within: tuple[float, float] | None = None
+    within_confidence: float = 0.98
 
 
 class AbResult(Value, frozen=True, kw_only=True):

@@ -74,6 +74,8 @@ def decide(
         n=n,
         confidence=confidence,
         ruled_out=least,
+        within=None if near is None or far is None else (math.exp(near), math.exp(far)),
+        within_confidence=EQUIVALENCE,
     )
 
 

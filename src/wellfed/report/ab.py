@@ -53,6 +53,10 @@ def _noun(result: AbResult) -> str:
 def _interval(result: AbResult) -> str:
     d = result.decision
     text = f"B over A: {d.ratio:.3f}"
+    if (d.low is None or d.high is None) and d.verdict == "no difference" and d.within is not None:
+        return (
+            f"{text} ({d.within[0]:.3f} to {d.within[1]:.3f} at {d.within_confidence:.0%}, this look alone)"
+        )
     if d.low is None or d.high is None:
         return f"{text}; no interval from {d.n} pairs"
     return f"{text} ({d.low:.3f} to {d.high:.3f} at {d.confidence:.0%}, all looks counted)"
