@@ -10,11 +10,13 @@ ratio >= 0.90 in <= 20 % of the time of the sweep. Needs torch and the core depe
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
 import tempfile
 import time
+import traceback
 import warnings
 from pathlib import Path
 from typing import Any
@@ -39,17 +41,16 @@ def settings(cores: int) -> list[dict[str, int]]:
 
 def measure(make: Any, setting: dict[str, Any], seconds: float) -> float:
     """Batches a second of a fresh loader, in steady state: a straight loop over epochs, as one would write it."""
-    from torch.utils.data import DataLoader
+    from torch.utils.data import DataLoader, IterableDataset
 
     base = make()
     arguments: dict[str, Any] = {"collate_fn": base.collate_fn, **setting}
     workers = setting["num_workers"]
     if workers:
         arguments["persistent_workers"] = True
-    if base.batch_sampler is not None:
-        loader: Any = DataLoader(base.dataset, batch_sampler=base.batch_sampler, **arguments)
-    else:
-        loader = DataLoader(base.dataset, batch_size=base.batch_size, **arguments)
+    by_batch_size = isinstance(base.dataset, IterableDataset) or base.batch_sampler is None
+    batches = {"batch_size": base.batch_size} if by_batch_size else {"batch_sampler": base.batch_sampler}
+    loader: Any = DataLoader(base.dataset, **batches, **arguments)
     warm = max(3, 2 * workers, workers * setting.get("prefetch_factor", 0))
     count, began, turn = 0, 0.0, max(workers, 1)
     while True:
@@ -72,13 +73,15 @@ def in_child(name: str, setting: dict[str, Any], seconds: float) -> float:
         try:
             rate = measure(getattr(loader_sets, name), setting, seconds)
             os.write(writer, repr(rate).encode())
+        except BaseException:  # noqa: BLE001 - whatever it is, it is told
+            traceback.print_exc()  # a setting that fails must not look like a slow one
         finally:
             os._exit(0)
     os.close(writer)
     with os.fdopen(reader) as stream:
         text = stream.read()
     os.waitpid(pid, 0)
-    return float(text) if text else 0.0
+    return float(text) if text else math.nan
 
 
 def tune(name: str, extra: list[str]) -> tuple[dict[str, Any], float]:
@@ -107,7 +110,9 @@ def verify(
     for number in range(VERIFY_ROUNDS):
         for which in (0, 1) if number % 2 == 0 else (1, 0):
             (b if which else a).append(in_child(name, theirs if which else ours, seconds))
-    ratios = sorted(x / y for x, y in zip(a, b, strict=True) if y) or [float("nan")]
+    if not all(rate > 0 for rate in (*a, *b)):
+        return _middle(a), _middle(b), math.nan  # a run failed: this is no comparison
+    ratios = sorted(x / y for x, y in zip(a, b, strict=True))
     return _middle(a), _middle(b), _middle(ratios)
 
 
@@ -128,7 +133,7 @@ def judge(name: str, options: argparse.Namespace, cores: int) -> dict[str, Any]:
     rates = [(in_child(name, one, options.quick_sweep), one) for one in settings(cores)]
     sweep_s = time.perf_counter() - began
     full_s = sweep_s + len(rates) * (5.0 - options.quick_sweep)  # as if each had had its 5 s
-    best_rate, best = max(rates, key=lambda one: one[0])
+    best_rate, best = max(rates, key=lambda one: -1.0 if math.isnan(one[0]) else one[0])
     if chosen == best or (chosen["num_workers"] == 0 == best["num_workers"]):
         ours = theirs = best_rate
         ratio = 1.0
