@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import wellfed
-from wellfed.check.run import judge_run
+from wellfed.check.run import headline, judge_run
 from wellfed.live.run import command as parent
 from wellfed.live.run.command import Watching, environment, exit_of, run_command
 from wellfed.live.run.inside import ring as form
@@ -161,6 +161,18 @@ def test_the_rank_that_waits_for_its_data_is_named(tmp_path: Path) -> None:
     for rank in range(3):
         plant(even, wait=MS, rank=rank, name=f"{rank}-1.ring")
     assert next(v for v in judge_run(read_run(even)) if v.code == "T220").verdict == "not-judged"
+
+
+def test_a_loader_that_another_thread_reads_is_not_judged(tmp_path: Path) -> None:
+    path = plant(tmp_path)
+    with path.open("r+b") as file:
+        file.seek(form.COUNTERS_AT + 8 * form.COUNTERS.index("wait_elsewhere_ns"))
+        file.write((200 * 9 * MS).to_bytes(8, "little"))
+    report = read_run(tmp_path)
+    assert report.ranks[0].wait_ms is None and report.ranks[0].wait_elsewhere_ms == pytest.approx(9, rel=0.1)
+    (told,) = [verdict for verdict in judge_run(report) if verdict.code == "T110"]
+    assert told.verdict == "not-judged" and "another thread reads the loader" in told.message
+    assert "was not seen" in headline(report, judge_run(report)).text
 
 
 def test_a_folder_of_nothing_is_refused(tmp_path: Path) -> None:

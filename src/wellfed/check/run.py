@@ -35,6 +35,8 @@ def headline(report: RunReport, verdicts: tuple[Verdict, ...]) -> Headline:
         text = first.message
     elif told and told[0].step_ms is not None:
         text = f"a step takes {told[0].step_ms.median:.4g} ms, and nothing that was watched holds it up"
+        if any(rank.wait_elsewhere_ms is not None for rank in told):
+            text += "; what it waits for the loader's thread was not seen"
     else:
         text = f"no step was seen{_no_steps(report)}"
     return Headline(text=f"{ended}; {text}" if bad and ended else text)
@@ -56,7 +58,7 @@ def _step_ms(rank: RankRun) -> float:
 def _data_wait(ranks: list[RankRun]) -> Iterator[Verdict]:
     known = [rank for rank in ranks if rank.wait_ms is not None and rank.batches]
     if not known:
-        yield _unjudged("T110", "data-wait", "no DataLoader of torch was used in the stepping thread")
+        yield _unjudged("T110", "data-wait", _no_wait(ranks))
         return
     worst = max(known, key=lambda rank: _wait(rank)[0] / _step_ms(rank))
     ms, note = _wait(worst)
@@ -68,6 +70,14 @@ def _data_wait(ranks: list[RankRun]) -> Iterator[Verdict]:
         worst, "T110", "data-wait", ms, message,
         remedy="wellfed loader FILE:FACTORY finds the DataLoader's arguments", verify="wellfed ab 'CMD BEFORE' 'CMD AFTER' --metric step",
     )  # fmt: skip
+
+
+def _no_wait(ranks: list[RankRun]) -> str:
+    elsewhere = max(ranks, key=lambda rank: rank.wait_elsewhere_ms or 0.0)
+    if elsewhere.wait_elsewhere_ms is None:
+        return "no DataLoader of torch was used in the stepping thread"
+    ms, step = elsewhere.wait_elsewhere_ms, _step_ms(elsewhere)
+    return f"another thread reads the loader and waits {ms:.3g} ms a step of {step:.4g} ms for it; what the stepping thread waits for that one is not seen"
 
 
 def _wait(rank: RankRun) -> tuple[float, str]:

@@ -87,6 +87,8 @@ class RankRun(Value, frozen=True, kw_only=True):
     ended_by: str | None = None
     trace: str | None = None
     lost: str | None = None
+    wait_elsewhere_ms: float | None = None
+    """A step's share of what another thread waited for the loader: `wait_ms` is then not known."""
 
 
 class RunReport(Value, frozen=True, kw_only=True):

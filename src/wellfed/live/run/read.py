@@ -233,17 +233,20 @@ def rank_of(ring: RingFile, samples: Sequence[dict[str, Any]]) -> RankRun:
     if kind == form.STEP and ring.counters["optimizers"] > 1:
         total = len(steps) + 1
     texts = ring.texts
+    # a thread that fetches ahead waits in place of the one that steps, which then waits for that thread: not seen
+    elsewhere = ring.counters["wait_elsewhere_ns"]
+    fetched = elsewhere > ring.counters["wait_ns"]
     return RankRun(
         rank=_told(ring.head[10]), local_rank=_told(ring.head[11]), pid=ring.head[5], program=texts.get("program", "?"),
         python=texts.get("python", "?"), torch=texts.get("torch"), device=texts.get("device"), loop=texts.get("loop") or None, clock=words,
-        steps=total, warmup=warmup, step_ms=_spread([s.ns for s in kept]), wait_ms=_mean(s.wait_ns for s in hooked),
+        steps=total, warmup=warmup, step_ms=_spread([s.ns for s in kept]), wait_ms=None if fetched or not ring.counters["batches"] else _mean(s.wait_ns for s in hooked),
         gc_ms=_mean(s.gc_ns for s in hooked), sync_ms=_mean(s.sync_ns for s in synced), gpu_ms=_mean(busy for busy, _ in gpus),
         gpu_gap_ms=_mean(gaps), batches=ring.counters["batches"], skipped_steps=ring.counters["skipped_steps"],
         alloc_retries=max((r.other_ns for r in memory), default=0), peak_gpu_bytes=max((r.own_ns for r in memory), default=0) or None,
         syncs=tuple(sorted(ring.sites, key=lambda site: -site.ms)[:8]),
         slow=tuple(_slow(s, usual, begin, samples, hooked) for s in sorted(slow, key=lambda s: -s.ns)[:SHOWN_SLOW]), slow_n=len(slow),
         shift=shift_of(kept), hooks=hook_cost(kept), ended=ring.head[9] != 0, ended_by=texts.get("ended_by"), trace=texts.get("trace"),
-        lost=_lost(ring, total, len(steps)),
+        lost=_lost(ring, total, len(steps)), wait_elsewhere_ms=elsewhere / 1e6 / len(hooked) if fetched and hooked else None,
     )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ def install(module: Any) -> None:
     @functools.wraps(original)
     def __next__(self: Any) -> Any:
         if s.off or not s.hooked:
-            if not s.hooked and not s.off:
+            if not s.hooked and not s.off and state.mine():
                 s.batches += 1
             return original(self)
         begin = now()
