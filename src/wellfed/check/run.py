@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from wellfed.model import Cost, Evidence, Gain, Verdict
 from wellfed.model.case import Headline
+from wellfed.model.counting import counted
 from wellfed.model.run import RankRun, RunReport
 from wellfed.model.verdict import Severity
 
@@ -43,6 +44,8 @@ def headline(report: RunReport, verdicts: tuple[Verdict, ...]) -> Headline:
 
 
 def _no_steps(report: RunReport) -> str:
+    if report.unread:
+        return f": {counted(report.unread, 'ring file')} of this run could not be read"
     if report.processes == 0:
         return ": no Python process loaded the hooks (another language, `python -S`, `-I` or `-E`); --step-pattern can tell steps by the output"
     return (

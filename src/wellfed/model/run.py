@@ -101,4 +101,6 @@ class RunReport(Value, frozen=True, kw_only=True):
     ranks: tuple[RankRun, ...]
     samples: dict[str, Any] = {}
     processes: int = 0
+    unread: int = 0
+    """Ring files in which nothing could be read."""
     failures: tuple[str, ...] = ()

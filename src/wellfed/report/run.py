@@ -17,6 +17,8 @@ def told(report: RunReport) -> list[tuple[str, str]]:
     ended = report.exit["reason"] if report.exit else "wellfed was killed before the command ended"
     took = "" if report.seconds is None else f", after {report.seconds:.4g} s"
     lines.append(("end", f"{ended}{took}"))
+    if report.unread:
+        lines.append(("lost", f"{counted(report.unread, 'ring file')} could not be read"))
     for failure in report.failures[:3]:
         lines.append(("hooks", f"switched off: {failure}"))
     return lines

@@ -14,11 +14,11 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
-from wellfed.bench.statistics import percentile
 from wellfed.live.run.inside import ring as form
 from wellfed.model import WellfedError
 from wellfed.model.run import HookCost, RankRun, RunReport, Shift, SlowStep, Spread, SyncSite
 from wellfed.predict.ab import signed_rank_interval
+from wellfed.predict.statistics import percentile
 
 MAX_RINGS, MAX_SAMPLES_BYTES = 4096, 256 << 20
 SLOW = 1.5
@@ -92,6 +92,7 @@ def read_run(folder: Path) -> RunReport:
         ranks=tuple(kept),
         samples=sum_up(samples),
         processes=processes,
+        unread=len(paths) - len(found),
         failures=failures,
     )
 
