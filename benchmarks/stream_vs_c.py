@@ -23,8 +23,8 @@ import numpy as np
 from wellfed.bench.host import chase, memory_bandwidth, stream
 from wellfed.bench.repeat import Run, interleave
 from wellfed.bench.setup import MIB, allowed_cpus, pin, size_text
-from wellfed.bench.statistics import percentile
 from wellfed.bench.team import Team
+from wellfed.predict.statistics import percentile
 
 C_SOURCE = r"""
 #include <stddef.h>

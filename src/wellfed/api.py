@@ -166,20 +166,20 @@ def measure(
     return replace(looked, made_by=_made_by("measure"), machine=machine, ceilings=ceilings)
 
 
-def measured_before(before: str | None = None) -> tuple[Case, dict[str, str]]:
+def measured_before(case: Case | None = None) -> tuple[Case, dict[str, str]]:
     """The newest ceiling of each id that this user has measured on machines of this make, and when each was (ISO 8601, by id);
-    with `before` only those older than that moment."""
+    with a `case` on machines of its make, and only what is older than it."""
     from wellfed.bench import history
     from wellfed.bench.setup import hardware_key
 
-    looked = inspect()
+    looked = case or inspect()
     assert looked.machine is not None
     kept = history.recall(hardware_key(looked.machine))
-    newest = history.latest([one for one in kept if before is None or one.at < before])
-    case = replace(
+    newest = history.latest([one for one in kept if case is None or one.at < case.made_at])
+    found = replace(
         looked, made_by=_made_by("measure"), ceilings=tuple(one.ceiling for one in newest.values())
     )
-    return case, {id: one.at for id, one in newest.items()}
+    return found, {id: one.at for id, one in newest.items()}
 
 
 def read_ceilings(path: PathLike) -> list[Ceiling]:

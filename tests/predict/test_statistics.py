@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wellfed.bench import statistics as stats
+from wellfed.predict import statistics as stats
 
 SAMPLES = st.lists(st.floats(0.001, 1e6), min_size=1, max_size=200)
 

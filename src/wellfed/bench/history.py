@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from wellfed.model import Ceiling, Value
+from wellfed.model.folders import user_folder
 
 MOST_LINES = 5000
 _MAX_BYTES = 64 << 20
@@ -29,20 +30,9 @@ class Kept(Value, frozen=True, kw_only=True):
 
 def folder() -> Path | None:
     """Where results are kept; None when that is turned off or there is no home."""
-    told = os.environ.get("WELLFED_HISTORY", "")
-    if told in ("0", "off", "no"):
-        return None
-    if told:
-        return Path(told)
-    base = os.environ.get("XDG_STATE_HOME", "")
-    if base.startswith("/"):
-        return Path(base) / "wellfed" / "ceilings"
-    try:
-        home = Path.home()
-    except RuntimeError:
-        return None
-    state = home / ("Library/Application Support" if sys.platform == "darwin" else ".local/state")
-    return state / "wellfed" / "ceilings"
+    return user_folder(
+        os.environ, sys.platform, switch="WELLFED_HISTORY", variable="XDG_STATE_HOME", home=".local/state", mac_home="Library/Application Support", leaf="ceilings",
+    )  # fmt: skip
 
 
 def remember(ceilings: Sequence[Ceiling], where: Path | None = None) -> None:
@@ -77,7 +67,7 @@ def recall(key: str, where: Path | None = None) -> list[Kept]:
 
 
 def latest(kept: Sequence[Kept]) -> dict[str, Kept]:
-    """The newest of each id, size and dtype, by id; of several sizes the last one."""
+    """The newest of each id, by id; of several sizes or formats under one id the last one."""
     return {one.ceiling.id: one for one in kept}
 
 

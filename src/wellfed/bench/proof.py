@@ -18,9 +18,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from wellfed.bench.statistics import percentile
 from wellfed.model import WellfedError
 from wellfed.model.proof import Meter
+from wellfed.predict.statistics import percentile
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 import psutil
 
-from wellfed.bench import noise, statistics
+from wellfed.bench import noise
 from wellfed.model import Ceiling, Machine, Value
+from wellfed.predict import statistics
 
 MIB = 1 << 20
 GIB = 1 << 30

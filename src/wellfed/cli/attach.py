@@ -1,7 +1,7 @@
 """`wellfed attach`: a trace of a running PyTorch job, without restarting it."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -98,12 +98,11 @@ def _find(pids: tuple[int, ...]) -> "list[Target]":
 
 
 def _ask(
-    targets: "list[Target]", pids: tuple[int, ...], seconds: float, folder: Path, say: "object"
+    targets: "list[Target]", pids: tuple[int, ...], seconds: float, folder: Path, say: Callable[[str], None]
 ) -> list[Path]:
     from wellfed.live.attach import ask
     from wellfed.model import WellfedError
 
-    assert callable(say)
     traced = ask(targets, seconds, folder, say, explicit=pids)
     for pid, reason in traced.reasons.items():
         note(f"process {pid}: no trace: {reason}")
@@ -113,10 +112,9 @@ def _ask(
     return list(traced.files.values())
 
 
-def _stacks(pid: int, seconds: float, say: "object") -> "Stacks":
+def _stacks(pid: int, seconds: float, say: Callable[[str], None]) -> "Stacks":
     from wellfed.live.stacks import sample_stacks
 
-    assert callable(say)
     say("sampling Python's stacks")
     return sample_stacks(pid, max(seconds, 2.0))
 

@@ -157,7 +157,7 @@ def _tell_changes(case: "Case") -> None:
     was noisy."""
     from wellfed import api
 
-    before, times = api.measured_before(before=case.made_at)
+    before, times = api.measured_before(case)
     old = {ceiling.id: ceiling for ceiling in before.ceilings}
     for now in case.ceilings:
         then = old.get(now.id)

@@ -25,6 +25,7 @@ import numpy as np
 from wellfed._version import __version__
 from wellfed.ingest.source import checksum
 from wellfed.model import TraceWarning
+from wellfed.model.folders import user_folder
 from wellfed.model.timeline import CommArgs, MemoryEvents, Shape, Timeline
 
 READER_VERSION = 3
@@ -107,19 +108,9 @@ def keep(path: Path, timelines: list[Timeline]) -> None:
 
 def folder() -> Path | None:
     """Where timelines are kept; None when that is turned off or there is no home."""
-    told = os.environ.get("WELLFED_CACHE", "")
-    if told in ("0", "off", "no"):
-        return None
-    if told:
-        return Path(told)
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    if base.startswith("/"):
-        return Path(base) / "wellfed" / "traces"
-    try:
-        home = Path.home()
-    except RuntimeError:
-        return None
-    return home / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "wellfed" / "traces"
+    return user_folder(
+        os.environ, sys.platform, switch="WELLFED_CACHE", variable="XDG_CACHE_HOME", home=".cache", mac_home="Library/Caches", leaf="traces",
+    )  # fmt: skip
 
 
 def _place(path: Path) -> Path | None:

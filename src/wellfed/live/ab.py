@@ -17,10 +17,11 @@ from statistics import median
 from typing import Any, Literal, NamedTuple
 
 from wellfed.bench import noise
-from wellfed.bench.statistics import percentile
+from wellfed.bench.setup import allowed_cpus
 from wellfed.model import WellfedError
 from wellfed.model.ab import AbResult, Decision, Run
 from wellfed.predict import two_commands
+from wellfed.predict.statistics import percentile
 
 Which = Literal["A", "B"]
 MAX_OUTPUT = 64 << 20
@@ -116,7 +117,7 @@ def disturbed(seconds: float = 0.5) -> str | None:
     before = noise.read_counters()
     busy = _busy_cpus(seconds)
     seen = noise.disturbance(before, noise.read_counters())
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cpus = len(allowed_cpus())
     reasons = []
     if seen.get("steal_pct", 0.0) > MAX_STEAL_PCT:
         reasons.append(f"the hypervisor takes {seen['steal_pct']:.2g} % of the CPU time")

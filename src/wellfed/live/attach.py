@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from wellfed.live.kineto import Answering, Asked, Window
 from wellfed.live.launchers import Told, told_rank
+from wellfed.live.run.inside.process import RANK_NAMES
 from wellfed.live.tree import descendants, is_alive
 from wellfed.model import WellfedError
 
@@ -170,8 +171,7 @@ def _rank(pid: int) -> Told | None:
 
 
 def _global_rank(variables: Mapping[str, str]) -> int | None:
-    names = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
-    found = (variables.get(name, "") for name in names)
+    found = (variables.get(name, "") for name in RANK_NAMES)
     return next((int(text) for text in found if text.isascii() and text.isdigit() and len(text) < 8), None)
 
 

@@ -5,27 +5,19 @@ import os
 from collections import defaultdict
 from pathlib import Path
 
+import psutil
+
 MOST_PROCESSES, MOST_THREADS = 4096, 20_000
 _PROC = Path("/proc")
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01
 
 
 def descendants(pid: int) -> list[int]:
-    """All processes below `pid`, nearest first, as far as they can be seen."""
-    parents: dict[int, list[int]] = {}
-    with contextlib.suppress(OSError):
-        for entry in _PROC.iterdir():
-            if entry.name.isdigit():
-                with contextlib.suppress(OSError, ValueError, IndexError):
-                    fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
-                    parents.setdefault(int(fields[1]), []).append(int(entry.name))
-    found: list[int] = []
-    queue = [pid]
-    while queue and len(found) < MOST_PROCESSES:
-        children = parents.get(queue.pop(0), [])
-        queue += children
-        found += children
-    return found
+    """All processes below `pid`, as far as they can be seen; none when it is gone."""
+    try:
+        return [child.pid for child in psutil.Process(pid).children(recursive=True)][:MOST_PROCESSES]
+    except psutil.Error:
+        return []
 
 
 def is_alive(pid: int) -> bool:

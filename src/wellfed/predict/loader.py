@@ -9,6 +9,7 @@ import math
 import random
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
 from typing import NamedTuple
 
 BATCHES = 2000
@@ -235,12 +236,6 @@ def ratio_of(one: Mapping[int, float], other: Mapping[int, float]) -> float:
     pairs = [rate / other[number] for number, rate in one.items() if other.get(number, 0.0) > 0]
     whole = median([*one.values()]) / max(median([*other.values()]), 1e-12)
     return min(whole, median(pairs)) if pairs else whole
-
-
-def median(values: Sequence[float]) -> float:
-    ordered = sorted(values)
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 def interval(values: Sequence[float]) -> tuple[float, float] | None:

@@ -283,7 +283,7 @@ def over_ranks(ranks: Sequence[Sequence[Times]], op: str, n: int) -> Swept:
 
 def curve_of_sweep(swept: Swept, op: str, plan: Plan, n: int, source: str) -> Curve:
     """The curve of at least one size."""
-    from wellfed.bench.statistics import percentile
+    from wellfed.predict.statistics import percentile
 
     rows = list(swept.longest.items())
     return Curve(

@@ -11,8 +11,8 @@ from wellfed.bench.gpu.engine import Engine, has_gpu, open_engines
 from wellfed.bench.gpu.judge import Kind, Method, gpu_ceiling
 from wellfed.bench.repeat import Run, interleave
 from wellfed.bench.setup import MIB, Setup, size_text
-from wellfed.bench.statistics import percentile
 from wellfed.model import Ceiling, Machine
+from wellfed.predict.statistics import percentile
 
 IDS = ("alloc.device", "alloc.cached", "alloc.pinned")
 WEIGHT = 0.5

@@ -15,8 +15,8 @@ from wellfed.bench.gpu.judge import Kind, Method, gpu_ceiling
 from wellfed.bench.gpu.watch import Watch
 from wellfed.bench.repeat import Run, interleave
 from wellfed.bench.setup import GIB, Setup
-from wellfed.bench.statistics import percentile
 from wellfed.model import Ceiling, Machine, WellfedError
+from wellfed.predict.statistics import percentile
 
 IDS = ("attention-prefill", "attention-decode", "moe-gemm")
 WEIGHT = 2.0

@@ -13,8 +13,8 @@ from wellfed.bench.gpu.judge import Kind, Method, gpu_ceiling
 from wellfed.bench.gpu.watch import Watch
 from wellfed.bench.repeat import Run, interleave
 from wellfed.bench.setup import GIB, MIB, Setup, size_text
-from wellfed.bench.statistics import percentile
 from wellfed.model import Ceiling, Machine, WellfedError
+from wellfed.predict.statistics import percentile
 
 IDS = ("hbm-copy", "hbm-read", "hbm-triad", "l2-read")
 WEIGHT = 2.0

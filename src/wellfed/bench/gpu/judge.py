@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 from wellfed.bench import noise
 from wellfed.bench.gpu.engine import Engine, the_gpu
 from wellfed.bench.setup import Scale, Setup, build_ceiling
-from wellfed.bench.statistics import percentile
 from wellfed.catalog.load import all_links, body, heads
 from wellfed.catalog.match import find_gpu
 from wellfed.catalog.spec import GpuSpec
 from wellfed.model import Ceiling
 from wellfed.model.devices import Gpu
+from wellfed.predict.statistics import percentile
 
 AGREE = 0.05
 """Two methods that do the same differ by less, or one of them is wrong."""

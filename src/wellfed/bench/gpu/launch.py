@@ -18,8 +18,8 @@ from wellfed.bench.gpu.engine import TIERS, Engine, Work, has_gpu, open_engines,
 from wellfed.bench.gpu.judge import Kind, Method, gpu_ceiling
 from wellfed.bench.repeat import Run, interleave
 from wellfed.bench.setup import Setup
-from wellfed.bench.statistics import percentile
 from wellfed.model import Ceiling, Machine, WellfedError
+from wellfed.predict.statistics import percentile
 
 IDS = (
     "launch.event",

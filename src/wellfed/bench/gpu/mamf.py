@@ -17,8 +17,8 @@ from wellfed.bench.gpu.judge import Kind, Method, gpu_ceiling
 from wellfed.bench.gpu.matmul import Shape
 from wellfed.bench.repeat import interleave
 from wellfed.bench.setup import Setup
-from wellfed.bench.statistics import percentile
 from wellfed.model import Ceiling, Machine
+from wellfed.predict.statistics import percentile
 
 IDS = ("mamf.bf16", "mamf.fp8")
 WEIGHT = 5.0

@@ -16,8 +16,8 @@ from wellfed.bench.gpu.driver.library import Library
 from wellfed.bench.gpu.judge import Kind, Method, gpu_ceiling
 from wellfed.bench.repeat import interleave
 from wellfed.bench.setup import MIB, Setup
-from wellfed.bench.statistics import percentile
 from wellfed.model import Ceiling, Machine, WellfedError
+from wellfed.predict.statistics import percentile
 
 IDS = ("p2p.write", "p2p.read", "p2p.bidirectional")
 WEIGHT = 2.0

@@ -14,8 +14,8 @@ from wellfed.bench.gpu.engine import Engine, Work, has_gpu, near, open_engines, 
 from wellfed.bench.gpu.judge import Kind, Method, gpu_ceiling
 from wellfed.bench.repeat import Run, interleave
 from wellfed.bench.setup import MIB, Setup, available_bytes, size_text
-from wellfed.bench.statistics import percentile
 from wellfed.model import Ceiling, Machine
+from wellfed.predict.statistics import percentile
 
 IDS = ("h2d.pinned", "d2h.pinned", "h2d.bidirectional", "h2d.pageable", "d2h.pageable")
 WEIGHT = 2.0

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from wellfed.bench import noise, statistics
+from wellfed.bench import noise
 from wellfed.bench.find import meets
 from wellfed.bench.host import pages, stream
 from wellfed.bench.host.stream import Array, Engine
@@ -31,6 +31,7 @@ from wellfed.bench.setup import (
 )
 from wellfed.bench.team import Team
 from wellfed.model import Ceiling, Machine
+from wellfed.predict import statistics
 
 IDS = tuple(f"memory-{kernel}.{which}" for kernel in stream.KERNELS for which in ("1", "all"))
 WEIGHT = 4.0

@@ -24,9 +24,9 @@ from wellfed.bench.setup import (
     cache_bytes,
     size_text,
 )
-from wellfed.bench.statistics import percentile
 from wellfed.bench.team import Team
 from wellfed.model import Ceiling, Machine
+from wellfed.predict.statistics import percentile
 
 IDS = ("latency-l2", "latency-l3", "latency-memory", "latency-memory-4k")
 WEIGHT = 3.0

@@ -13,10 +13,10 @@ from typing import Any
 from wellfed.bench import noise
 from wellfed.bench.host import interrupts, spin
 from wellfed.bench.setup import Scale, Setup, allowed_cpus, build_ceiling
-from wellfed.bench.statistics import percentile
 from wellfed.bench.team import Team
 from wellfed.model import Ceiling, Machine
 from wellfed.predict import os_noise as model
+from wellfed.predict.statistics import percentile
 
 IDS = ("os-noise", "os-detour")
 WEIGHT = 1.5

@@ -23,9 +23,9 @@ from wellfed.bench.setup import (
     build_ceiling,
     size_text,
 )
-from wellfed.bench.statistics import percentile
 from wellfed.bench.team import Team
 from wellfed.model import Ceiling, Machine
+from wellfed.predict.statistics import percentile
 
 IDS = ("first-touch.4k", "first-touch.thp", "first-touch.hugetlb", "unmap.4k")
 WEIGHT = 0.7

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from wellfed.bench import noise
 from wellfed.bench.find import Effort
 from wellfed.bench.setup import Scale, Setup, allowed_cpus, build_ceiling
-from wellfed.bench.statistics import p99
 from wellfed.bench.team import Team
 from wellfed.model import Ceiling, Machine
+from wellfed.predict.statistics import p99
 
 IDS = ("pipe-same-cpu", "pipe-cross-cpu")
 WEIGHT = 1.0

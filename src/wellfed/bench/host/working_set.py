@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from wellfed.bench import noise, statistics
+from wellfed.bench import noise
 from wellfed.bench.host import chase, pages, stream
 from wellfed.bench.repeat import Run, interleave
 from wellfed.bench.setup import (
@@ -25,6 +25,7 @@ from wellfed.bench.setup import (
 )
 from wellfed.bench.team import Team
 from wellfed.model import Ceiling, Machine
+from wellfed.predict import statistics
 
 IDS = ("latency-by-size.*", "read-by-size.*")
 WEIGHT = 2.0

@@ -8,8 +8,8 @@ from wellfed.bench import noise
 from wellfed.bench.find import Effort
 from wellfed.bench.network import nest
 from wellfed.bench.setup import Scale, Setup, allowed_cpus, build_ceiling
-from wellfed.bench.statistics import p99
 from wellfed.model import Ceiling, Machine
+from wellfed.predict.statistics import p99
 
 IDS = ("loopback-bandwidth.1", "loopback-bandwidth.all", "loopback-latency")
 WEIGHT = 1.0

@@ -23,8 +23,8 @@ from wellfed.bench import noise
 from wellfed.bench.find import Effort
 from wellfed.bench.network import streams
 from wellfed.bench.setup import Scale, Setup, allowed_cpus, build_ceiling
-from wellfed.bench.statistics import p99
 from wellfed.model import Ceiling, Machine, WellfedError
+from wellfed.predict.statistics import p99
 
 IDS = ("peer-send.*", "peer-receive.*", "peer-both.*", "peer-latency.*", "peer-latency")
 WEIGHT = 3.0

@@ -14,8 +14,8 @@ from wellfed.bench import noise
 from wellfed.bench.find import Effort
 from wellfed.bench.network import nest
 from wellfed.bench.setup import Scale, Setup, allowed_cpus, build_ceiling
-from wellfed.bench.statistics import percentile
 from wellfed.model import Ceiling, Machine, WellfedError
+from wellfed.predict.statistics import percentile
 
 IDS = tuple(f"virtual-{what}.{name}" for what in ("bandwidth", "latency") for name in nest.NETWORKS)
 WEIGHT = 2.5

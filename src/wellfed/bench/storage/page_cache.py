@@ -15,10 +15,10 @@ from wellfed.bench import noise
 from wellfed.bench.find import Effort
 from wellfed.bench.repeat import interleave
 from wellfed.bench.setup import MIB, Scale, Setup, build_ceiling, size_text
-from wellfed.bench.statistics import percentile
 from wellfed.bench.storage.aio import page_buffers
 from wellfed.bench.storage.files import Target, describe, drop_pages, file_size, random_file, reservation
 from wellfed.model import Ceiling, Machine
+from wellfed.predict.statistics import percentile
 
 IDS = ("page-cache-read", "read-ahead.normal", "read-ahead.sequential", "read-ahead.random")
 WEIGHT = 2.0

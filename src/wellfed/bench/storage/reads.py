@@ -17,11 +17,11 @@ import numpy as np
 from wellfed.bench import noise
 from wellfed.bench.find import Effort
 from wellfed.bench.setup import MIB, Scale, Setup, build_ceiling, size_text, usable_threads
-from wellfed.bench.statistics import p99, percentile
 from wellfed.bench.storage import aio, swarm, with_fio
 from wellfed.bench.storage.aio import Int64s, Spans
 from wellfed.bench.storage.files import Target, describe, drop_pages, file_size, random_file, reservation
 from wellfed.model import Ceiling, Machine
+from wellfed.predict.statistics import p99, percentile
 
 IDS = ("storage-read-seq", "storage-read-rand")
 WEIGHT = 3.5

@@ -23,9 +23,9 @@ from wellfed.bench import noise
 from wellfed.bench.find import Effort
 from wellfed.bench.repeat import interleave
 from wellfed.bench.setup import Scale, Setup, build_ceiling, size_text
-from wellfed.bench.statistics import percentile
 from wellfed.bench.storage.files import drop_pages, file_size, file_system
 from wellfed.model import Ceiling, Machine
+from wellfed.predict.statistics import percentile
 
 IDS = ("small-files-cold", "small-files-cold.8", "small-files-warm")
 WEIGHT = 1.5

@@ -16,12 +16,12 @@ import numpy as np
 from wellfed.bench import noise
 from wellfed.bench.find import Effort
 from wellfed.bench.setup import MIB, Scale, Setup, build_ceiling, size_text
-from wellfed.bench.statistics import p99, percentile
 from wellfed.bench.storage import aio
 from wellfed.bench.storage.aio import Spans
 from wellfed.bench.storage.files import Target, describe, file_size, nameless_file, random_file, reservation
 from wellfed.bench.storage.reads import Pattern, rates_by_window, spans_of
 from wellfed.model import Ceiling, Machine
+from wellfed.predict.statistics import p99, percentile
 
 IDS = ("storage-write-seq", "storage-write-rand", "storage-fsync", "storage-checkpoint")
 WEIGHT = 3.0

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from wellfed.ingest.source import Source
 from wellfed.model import Ceiling, Curve
 from wellfed.model.base import replace
+from wellfed.predict.statistics import summarize
 
 HEAD_BYTES = 1 << 16
 MAX_BYTES = 64 << 20
@@ -81,11 +82,6 @@ def number(value: Any) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def percentile(samples: Sequence[float], percent: float) -> float:
-    """Nearest rank."""
-    return sorted(samples)[math.ceil(percent / 100 * len(samples)) - 1]
-
-
 def ceiling(
     id: str,
     title: str,
@@ -104,8 +100,8 @@ def ceiling(
 ) -> Ceiling:
     """A Ceiling from a tool's figures. `n` and `cv` replace what the samples say where the tool tells them itself.
     `fields` are those of `Ceiling`."""
-    mean = math.fsum(samples) / len(samples)
-    spread = math.sqrt(math.fsum((s - mean) ** 2 for s in samples) / max(len(samples) - 1, 1))
+    summary = summarize(samples, higher_is_better=higher_is_better)
+    told = {name: value for name, value in {"n": n, "cv": cv}.items() if value is not None}
     lone = ALONE if len(samples) == 1 and cv is None else None
     environment = {"imported": tool, "file": path.name, **fields.pop("environment", {})}
     return Ceiling(
@@ -114,17 +110,12 @@ def ceiling(
         method=f"{tool}: {method}",
         hardware_key="",
         unit=unit,
-        best=max(samples) if higher_is_better else min(samples),
-        median=percentile(samples, 50),
-        p10=percentile(samples, 10),
-        p90=percentile(samples, 90),
-        n=len(samples) if n is None else n,
-        cv=cv if cv is not None else spread / abs(mean) if mean and len(samples) > 1 else 0.0,
         higher_is_better=higher_is_better,
         tier="adapter",
         verdict=verdict,
         why="; ".join(text for text in (why, lone) if text) or None,
         environment=environment,
+        **{**summary._asdict(), **told},
         **fields,
     )
 

@@ -9,9 +9,10 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from wellfed.ingest.ceilings.common import ceiling, curve_ceilings, finish, number, percentile, read_text
+from wellfed.ingest.ceilings.common import ceiling, curve_ceilings, finish, number, read_text
 from wellfed.model import Ceiling
 from wellfed.predict.collective import bus_factor, operation
+from wellfed.predict.statistics import percentile
 
 _NCCL = re.compile(r"^(nccl|rccl)-bw(?::[^/]*)?/([a-z]+?)_(\d+)_(time|algbw|busbw)(?::\d+)?$")
 

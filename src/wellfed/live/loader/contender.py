@@ -4,12 +4,13 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable
+from statistics import median
 from typing import Any
 
 from wellfed.live.loader import limits
 from wellfed.live.loader.session import Lost, Session
 from wellfed.model.loader import LoaderProbe, LoaderSetting
-from wellfed.predict.loader import interval, median
+from wellfed.predict.loader import interval
 
 BLOCK_S = 0.2
 OPEN_S = 120.0

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 
+from wellfed.live.launchers import told_rank
 from wellfed.model.loader import LoaderBudget
 
 RAM_SHARE, SHM_SHARE = 0.5, 0.8
@@ -34,11 +35,8 @@ def read_budget(ram: int | None) -> LoaderBudget:
 
 def local_ranks() -> int:
     """Ranks that share this machine, where the launcher says so."""
-    for name in ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE"):
-        text = os.environ.get(name, "")
-        if text.isdigit() and int(text):
-            return int(text)
-    return 1
+    told = told_rank(os.environ)
+    return (told.ranks if told else None) or 1
 
 
 def usable_cores() -> float:
@@ -127,11 +125,3 @@ def anonymous_bytes(pid: int) -> int:
 
 
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
-
-
-def family(pid: int) -> list[int]:
-    """A process and all that it started."""
-    try:
-        return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
-    except psutil.Error:
-        return []

@@ -1,5 +1,6 @@
 """From a race to a result: what to use, why, and how far to trust it."""
 
+from statistics import median
 from typing import Any
 
 from wellfed.live.loader.contender import Contender, arguments
@@ -194,7 +195,7 @@ def accuracy_of(probes: tuple[LoaderProbe, ...]) -> float | None:
         for probe in probes
         if probe.predicted and probe.measured and probe.setting.workers > 1
     ]
-    return model.median(errors) if errors else None
+    return median(errors) if errors else None
 
 
 def trust(tuned: Tuned, budget: LoaderBudget, probes: tuple[LoaderProbe, ...]) -> tuple[Any, tuple[str, ...]]:

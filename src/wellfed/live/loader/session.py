@@ -16,6 +16,7 @@ from typing import Any
 
 from wellfed.live.loader import limits
 from wellfed.live.loader.wire import receive, send
+from wellfed.live.tree import descendants
 from wellfed.model import WellfedError
 
 _POLL_S = 0.05
@@ -79,7 +80,7 @@ class Probe:
         if not self.alive:
             return
         self.alive = False
-        for pid in limits.family(self.pid)[1:]:  # a worker may have left the group
+        for pid in descendants(self.pid):  # a worker may have left the group
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(OSError):
@@ -191,7 +192,7 @@ class Session:
 
     def _taken(self, probe: Probe) -> int:
         """Anonymous memory that its processes have beyond what each was born with."""
-        grown = (limits.anonymous_bytes(pid) - probe.base for pid in limits.family(probe.pid))
+        grown = (limits.anonymous_bytes(pid) - probe.base for pid in (probe.pid, *descendants(probe.pid)))
         return sum(max(one, 0) for one in grown)
 
     def why_ended(self, pid: int) -> str:

@@ -64,20 +64,6 @@ _READ_HOMES = (
     "pyarrow",
     "sqlite3",
 )
-_READ_HOMES = (
-    "_io",
-    "io",
-    "posix",
-    "nt",
-    "_socket",
-    "_ssl",
-    "mmap",
-    "numpy",
-    "h5py",
-    "lmdb",
-    "pyarrow",
-    "sqlite3",
-)
 _DECODE_HOMES = (
     "zlib", "bz2", "_bz2", "lzma", "_lzma", "_compression", "zstandard", "_zstd", "lz4", "snappy", "blosc", "cv2", "PIL",
     "_pickle", "_json", "orjson", "msgspec", "simplejpeg", "turbojpeg", "soundfile", "av", "decord", "ImagingDecoder",

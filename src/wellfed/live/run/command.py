@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from wellfed._version import __version__
+from wellfed.bench.setup import allowed_cpus
 from wellfed.live.pin import find_command
 from wellfed.live.run.inside.process import ASKED, FOLDER
 from wellfed.live.run.inside.ring import PATTERN, Ring, bucket
@@ -73,7 +74,7 @@ def run_command(
         say(f"wellfed run: watched in {folder}; if we are killed: wellfed run --read {folder}")
     manifest: dict[str, Any] = {
         "command": list(words), "started": _now(), "ended": None, "seconds": None, "exit": None, "version": __version__,
-        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(), "pinned": "pin exec" if watching.pin else None,
+        "cpus": len(allowed_cpus()), "pinned": "pin exec" if watching.pin else None,
     }  # fmt: skip
     _write(folder, manifest)
     argv = [sys.executable, "-m", "wellfed", "pin", "exec", "--", *words] if watching.pin else list(words)
