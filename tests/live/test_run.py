@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -306,6 +307,41 @@ def test_a_sample_says_what_the_command_uses(tmp_path: Path) -> None:
         process.kill()
         process.wait()
     assert seen["cpu"]["busy_cores"] > 0.1 and seen["rss"] > 1 << 20
+
+
+class Nvml:
+    """What the sampler asks of NVML; the temperature is not told."""
+
+    def nvmlDeviceGetUtilizationRates(self, handle: object, out: Any) -> int:
+        out._obj.gpu = 87
+        return 0
+
+    def nvmlDeviceGetMemoryInfo(self, handle: object, out: Any) -> int:
+        out._obj.total, out._obj.used = 100, 40
+        return 0
+
+    def nvmlDeviceGetClockInfo(self, handle: object, which: int, out: Any) -> int:
+        out._obj.value = 1980 if which == 1 else 0
+        return 0
+
+    def nvmlDeviceGetTemperature(self, handle: object, which: int, out: Any) -> int:
+        return 3
+
+    def nvmlDeviceGetPowerUsage(self, handle: object, out: Any) -> int:
+        out._obj.value = 612_345
+        return 0
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: object, out: Any) -> int:
+        out._obj.value = 0x4 | 0x1
+        return 0
+
+
+def test_a_gpu_is_sampled_as_far_as_it_tells(tmp_path: Path) -> None:
+    sampler = Sampler(os.getpid(), tmp_path / "s")
+    sampler._nvml, sampler._handles = Nvml(), [None]
+    assert sampler.sample()["gpus"] == [
+        {"index": 0, "util": 87, "mem_used": 40, "mem_total": 100, "sm_mhz": 1980, "power_w": 612.3, "throttle": ["software-power-cap"]}
+    ]  # fmt: skip
 
 
 def test_the_live_line_tells_rates(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 _PERIOD_S = 0.1
-_CLOCK_SM, _TEMPERATURE_GPU = 1, 0
+CLOCK_SM, TEMPERATURE_GPU = 1, 0
 REASONS = {
     0x4: "software-power-cap",
     0x8: "hardware-slowdown",
@@ -82,21 +82,30 @@ class Watch:
             self._read()
 
     def _read(self) -> None:
-        clock = self._number("nvmlDeviceGetClockInfo", _CLOCK_SM)
+        clock = self._number("nvmlDeviceGetClockInfo", CLOCK_SM)
         mask = self._number("nvmlDeviceGetCurrentClocksThrottleReasons", kind=ctypes.c_ulonglong)
         if clock is not None and mask is not None:
             self._clocks.append(clock)
-            self._reasons.update(name for bit, name in REASONS.items() if mask & bit)
+            self._reasons.update(throttled(mask))
         if (milliwatts := self._number("nvmlDeviceGetPowerUsage")) is not None:
             self._watts.append(milliwatts / 1e3)
-        if (degrees := self._number("nvmlDeviceGetTemperature", _TEMPERATURE_GPU)) is not None:
+        if (degrees := self._number("nvmlDeviceGetTemperature", TEMPERATURE_GPU)) is not None:
             self._degrees.append(degrees)
 
     def _number(self, name: str, *which: int, kind: Any = ctypes.c_uint) -> int | None:
-        """What NVML writes through its last argument; None when it does not tell."""
-        value = kind()
-        code = getattr(self._nvml, name)(self._handle, *which, ctypes.byref(value))
-        return int(value.value) if code == 0 else None
+        return read_number(self._nvml, self._handle, name, *which, kind=kind)
+
+
+def read_number(nvml: Any, handle: Any, name: str, *which: int, kind: Any = ctypes.c_uint) -> int | None:
+    """What a call of NVML writes through its last argument; None when it does not tell."""
+    value = kind()
+    code = getattr(nvml, name)(handle, *which, ctypes.byref(value))
+    return int(value.value) if code == 0 else None
+
+
+def throttled(mask: int) -> list[str]:
+    """The names of what holds the clock down."""
+    return [name for bit, name in REASONS.items() if mask & bit]
 
 
 def load_nvml() -> Any:

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
-from wellfed.bench.gpu.watch import REASONS, load_nvml
+from wellfed.bench.gpu.watch import CLOCK_SM, TEMPERATURE_GPU, load_nvml, read_number, throttled
 from wellfed.live.tree import descendants, resident_bytes, thread_seconds
 
 PERIOD_S, FIRST_S = 1.0, 0.2
@@ -120,17 +120,19 @@ class Sampler:
             found["util"] = load.gpu
         if self._nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == 0:
             found |= {"mem_used": memory.used, "mem_total": memory.total}
-        for key, name, which in (
-            ("sm_mhz", "nvmlDeviceGetClockInfo", (1,)),
-            ("temp_c", "nvmlDeviceGetTemperature", (0,)),
-            ("power_w", "nvmlDeviceGetPowerUsage", ()),
-        ):
-            value = ctypes.c_uint()
-            if getattr(self._nvml, name)(handle, *which, ctypes.byref(value)) == 0:
-                found[key] = round(value.value / 1000, 1) if key == "power_w" else value.value
-        mask = ctypes.c_ulonglong()
-        if self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle, ctypes.byref(mask)) == 0:
-            found["throttle"] = [name for bit, name in REASONS.items() if mask.value & bit]
+        asked: dict[str, tuple[str, tuple[int, ...]]] = {
+            "sm_mhz": ("nvmlDeviceGetClockInfo", (CLOCK_SM,)),
+            "temp_c": ("nvmlDeviceGetTemperature", (TEMPERATURE_GPU,)),
+            "power_w": ("nvmlDeviceGetPowerUsage", ()),
+        }
+        for key, (name, which) in asked.items():
+            if (value := read_number(self._nvml, handle, name, *which)) is not None:
+                found[key] = round(value / 1000, 1) if key == "power_w" else value
+        mask = read_number(
+            self._nvml, handle, "nvmlDeviceGetCurrentClocksThrottleReasons", kind=ctypes.c_ulonglong
+        )
+        if mask is not None:
+            found["throttle"] = throttled(mask)
         return found
 
 
