@@ -43,13 +43,15 @@ class Shift(Value, frozen=True, kw_only=True):
 
 class HookCost(Value, frozen=True, kw_only=True):
     """What our hooks cost a step, in us: blocks of 20 steps with them less neighbours without, `pairs` of these, with
-    the interval at 95 %; None with the reason `why` when there were too few."""
+    the interval at 95 %; None with the reason `why` when there were too few. `own_us` is their median time in a step by their own clock,
+    a lower bound that the noise of steps does not reach."""
 
     us: float | None = None
     low_us: float | None = None
     high_us: float | None = None
     pairs: int = 0
     why: str | None = None
+    own_us: float | None = None
 
 
 class RankRun(Value, frozen=True, kw_only=True):

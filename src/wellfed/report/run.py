@@ -63,6 +63,8 @@ def _rank(rank: RankRun, *, several: bool) -> list[tuple[str, str]]:
         )
     hooks = rank.hooks
     cost = f"{hooks.us:.3g} us a step ({hooks.low_us} to {hooks.high_us}, {hooks.pairs} pairs of blocks)" if hooks.us is not None else f"not measured: {hooks.why}"  # fmt: skip
+    if hooks.own_us is not None:
+        cost += f"; {hooks.own_us:.3g} us by their own clock"
     lines.append(("our hooks", cost))
     for subject, text in (("trace", rank.trace), ("ended by", rank.ended_by), ("lost", rank.lost)):
         if text:

@@ -5,14 +5,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from wellfed.live.loader.contender import Contender
 from wellfed.live.loader.session import Lost, Probe, Session
 from wellfed.model import Ceiling, WellfedError
-from wellfed.model.loader import LoaderBudget, LoaderStages
+from wellfed.model.loader import LoaderBudget, LoaderSetting, LoaderStages
 from wellfed.predict import loader as model
 
 BUDGET_S = 6.0
 PROFILE_S, GIL_S, REPLAY_S = 0.10, 0.05, 0.03
 """Shares of the budget."""
+_SLOW_S = 0.3
+"""A first batch that takes longer builds something first; the first two loaders are then started beside it."""
 Say = Callable[[str], None]
 
 
@@ -37,7 +40,9 @@ class Looked(NamedTuple):
     budget: LoaderBudget
     stages: LoaderStages
     profile: dict[str, Any]
+    replay: dict[str, Any]
     device: "Pending | None"
+    early: tuple[Contender, ...]
 
 
 class Pending(NamedTuple):
@@ -67,13 +72,21 @@ def look(session: Session, request: Request, budget: LoaderBudget, say: Say) -> 
     say("profiling a sample's stages, without workers")
     probe = session.fork()
     seconds = request.budget_s * PROFILE_S
+    early: list[Contender] = []
+
+    def start_others() -> None:
+        early.extend(Contender(setting_of(facts, workers), None) for workers in (0, 1))
+        for one in early:
+            one.start(session)
+
     try:
+        probe.send({"do": "warm"})
+        _check(probe.reply(60 + 25 * seconds, after_s=_SLOW_S, call=start_others), request.target)
+        for one in early:
+            one.started()
+            one.stop()
         profile = probe.ask({"do": "profile", "seconds": seconds}, 60 + 25 * seconds)
-        if not profile["ok"]:
-            raise WellfedError(
-                f"{request.target}: {_unread(profile['error'])}",
-                hint="read one batch in Python and look at the error",
-            )
+        _check(profile, request.target)
     except Lost as lost:
         raise WellfedError(
             f"{request.target}: no batch could be read: {lost.why}",
@@ -84,9 +97,34 @@ def look(session: Session, request: Request, budget: LoaderBudget, say: Say) -> 
         if facts["kind"] == "iterable"
         else optional(probe, {"do": "gil", "seconds": request.budget_s * GIL_S}).get("speedup")
     )
+    # by the process that has a batch: one that is new would first have to build what makes them
+    replay = optional(probe, {"do": "replay", "seconds": request.budget_s * REPLAY_S})
     probe.kill()
     stages = stages_of(profile, facts, speedup)
-    return Looked(facts, budget, stages, profile, device)
+    return Looked(facts, budget, stages, profile, replay, device, tuple(early))
+
+
+def _check(reply: dict[str, Any], target: str) -> None:
+    if not reply["ok"]:
+        raise WellfedError(
+            f"{target}: {_unread(reply['error'])}", hint="read one batch in Python and look at the error"
+        )
+
+
+def context_of(facts: dict[str, Any]) -> str | None:
+    """How workers start: as the user's own do; else fork is safe only with no device open and no thread alive. None: the
+    system's default."""
+    if facts["current"] and facts["current"]["multiprocessing_context"]:
+        return str(facts["current"]["multiprocessing_context"])
+    unsafe = facts["start_method"] == "fork" and (facts["cuda_open"] or facts["threads"])
+    return "forkserver" if unsafe and facts["pickled_bytes"] is not None else None
+
+
+def setting_of(facts: dict[str, Any], workers: int, prefetch: int = 2) -> LoaderSetting:
+    """A setting of the race, whose workers stay."""
+    if workers == 0:
+        return LoaderSetting(workers=0)
+    return LoaderSetting(workers=workers, prefetch=prefetch, persistent=True, context=context_of(facts))
 
 
 def optional(probe: Probe, message: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """One probe: a process that does what it is told over its socket, until that closes."""
 
-import contextlib
-import os
 import time
 import warnings
 from multiprocessing.connection import Connection
@@ -143,10 +141,20 @@ def autocorrelation(values: list[float], lag: int) -> float | None:
     )
 
 
+def _warm(spec: Spec, state: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
+    from wellfed.live.loader.stages import warm
+
+    state.update(warm(spec))
+    return {"first_s": state["first_s"]}
+
+
 def _profile(spec: Spec, state: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
     from wellfed.live.loader.stages import profile
 
-    return profile(spec, request["seconds"])
+    return {
+        "first_s": state["first_s"],
+        **profile(state["source"], state["batch"], request["seconds"]),
+    }
 
 
 def _gil(spec: Spec, state: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
@@ -164,7 +172,7 @@ def _shards(spec: Spec, state: dict[str, Any], request: dict[str, Any]) -> dict[
 def _replay(spec: Spec, state: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
     from wellfed.live.loader.stages import replay
 
-    return replay(spec, request["seconds"])
+    return replay(state["batch"], request["seconds"])
 
 
 def _device(spec: Spec, state: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
@@ -173,20 +181,13 @@ def _device(spec: Spec, state: dict[str, Any], request: dict[str, Any]) -> dict[
     return copy_costs(spec)
 
 
-def _close(spec: Spec, state: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
-    feed = state.pop("feed", None)
-    with contextlib.suppress(AttributeError):
-        feed.batches._shutdown_workers()
-    return {"pid": os.getpid()}
-
-
 _ACTIONS = {
     "open": _open,
     "block": _block,
+    "warm": _warm,
     "profile": _profile,
     "gil": _gil,
     "shards": _shards,
     "replay": _replay,
     "device": _device,
-    "close": _close,
 }

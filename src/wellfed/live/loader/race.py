@@ -12,6 +12,8 @@ from wellfed.model.loader import LoaderSetting, LoaderStages
 from wellfed.predict import loader as model
 
 MAX_PROBES = 5
+RACE_S = 0.65
+"""Of the budget: the time for settings against each other. The rest is what comes before, and the import of torch."""
 _ROUNDS = 8
 _DROP = (0.50, 0.70, 0.80, 0.85)
 """A setting is dropped when its rate by the best one's is below this after 1, 2, 3, 4 rounds."""
@@ -97,14 +99,13 @@ class Race:
 
 
 class Tuned(NamedTuple):
-    """What a run gave: the race, the costs that the model ended with, and what the replay and the device cost."""
+    """What a run gave: the race, the costs that the model ended with, and what the device costs."""
 
     looked: look.Looked
     race: Race
     chosen: Contender | None
     costs: model.LoaderCosts
     stages: LoaderStages
-    replay: dict[str, Any]
     device: dict[str, Any]
     enough: float | None
     stopped: str | None
@@ -123,18 +124,19 @@ class Runner:
         self, session: Session, request: look.Request, looked: look.Looked, say: Callable[[str], None]
     ) -> None:
         self.session, self.request, self.looked, self.say = session, request, looked, say
-        self.end = time.monotonic() + request.budget_s * 0.8
+        self.end = time.monotonic() + request.budget_s * RACE_S
+        self.last = time.monotonic() + request.budget_s
         self.stages = looked.stages
         self.samples = max(self.stages.batch_samples, 1e-9)
         cores = looked.budget.measured or looked.budget.cores
         self.costs = look.costs_of(self.stages, looked.profile, cores)
         self.race = Race(session, self.samples, self._turn_s, say)
-        self.context = self._context()
+        self.context = look.context_of(looked.facts)
 
     def run(self) -> Tuned:
         self.shards = self._shards()
         self._first()
-        replay = self._replay()
+        replay = self.looked.replay
         self._calibrate()
         enough = self._enough()
         stopped = self._headspace(replay, enough)
@@ -148,7 +150,6 @@ class Runner:
             chosen=chosen,
             costs=self.costs,
             stages=self.stages,
-            replay=replay,
             device=self._device(),
             enough=enough,
             stopped=stopped,
@@ -162,33 +163,23 @@ class Runner:
 
     # -- before the race --------------------------------------------------------------------------------
 
-    def _context(self) -> str | None:
-        """The user's own; else fork is safe only with no device open and no thread alive. None: the system's default."""
-        facts = self.looked.facts
-        if facts["current"] and facts["current"]["multiprocessing_context"]:
-            return str(facts["current"]["multiprocessing_context"])
-        unsafe = facts["start_method"] == "fork" and (facts["cuda_open"] or facts["threads"])
-        return "forkserver" if unsafe and facts["pickled_bytes"] is not None else None
-
     def setting(self, workers: int, prefetch: int = 2) -> LoaderSetting:
-        if workers == 0:
-            return LoaderSetting(workers=0)
-        return LoaderSetting(workers=workers, prefetch=prefetch, persistent=True, context=self.context)
+        return look.setting_of(self.looked.facts, workers, prefetch)
 
     def _first(self) -> None:
         """One worker: the price of the way through it, and its memory, before there are more of them. Beside it the setting
         that the user has, when it takes none."""
-        if not all(cap is None or cap >= 1 for cap in self._caps().values()):
-            self.race.open([(self.setting(0), self._rate(0))])
-        else:
-            self.race.open([(self.setting(0), self._rate(0)), (self.setting(1), self._rate(1))])
+        fits = all(cap is None or cap >= 1 for cap in self._caps().values())
+        for one in self.looked.early:
+            one.predicted = self._rate(one.setting.workers)
+            if one.setting.workers and not fits:
+                one.fail("rejected", "its first batches alone are more than the budget allows")
+            self.race.contenders.append(one)
+        if not self.looked.early:
+            self.race.open(
+                [(self.setting(workers), self._rate(workers)) for workers in ((0, 1) if fits else (0,))]
+            )
         self.race.run_round()
-
-    def _replay(self) -> dict[str, Any]:
-        probe = self.session.fork()
-        found = look.optional(probe, {"do": "replay", "seconds": self.request.budget_s * look.REPLAY_S})
-        probe.kill()
-        return found
 
     def _shards(self) -> dict[str, Any]:
         """For iterable datasets: whether two workers give the same samples; empty for others, and where it can't be seen."""
@@ -317,9 +308,11 @@ class Runner:
             self._go_further()
             racing = self.race.racing()
             took = time.monotonic() - began
-            if self.race.round >= 3 and (len(racing) <= 1 or time.monotonic() + took > self.end):
+            late = time.monotonic() + (took if self.race.round >= 3 else 0.5 * took) > self.end
+            once = any(len(one.blocks) < 2 for one in racing) and time.monotonic() + took < self.last
+            if late and not once:
                 return
-            if self.race.round >= 2 and time.monotonic() + 0.5 * took > self.end:
+            if self.race.round >= 3 and len(racing) <= 1:
                 return
 
     def _go_further(self) -> None:

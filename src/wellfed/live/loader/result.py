@@ -64,7 +64,7 @@ def conclude(request: Request, tuned: Tuned, budget: LoaderBudget, seconds: floa
 
 def full_stages(tuned: Tuned) -> LoaderStages:
     """The stages with what the way through a worker and to the device cost."""
-    one, replay, device = tuned.race.find(1), tuned.replay, tuned.device
+    one, replay, device = tuned.race.find(1), tuned.looked.replay, tuned.device
     samples = tuned.stages.batch_samples
     ipc = None
     if one is not None and one.blocks:
@@ -128,9 +128,9 @@ def demand_of(request: Request, stages: LoaderStages) -> float | None:
 
 def receive_bound(tuned: Tuned) -> float | None:
     """Samples a second at which the main process can take finished batches from workers; at least what was seen."""
-    if not tuned.replay:
+    if not tuned.looked.replay:
         return None
-    bound: float = tuned.stages.batch_samples / max(tuned.replay["same"]["main_cpu_s"], 1e-9)
+    bound: float = tuned.stages.batch_samples / max(tuned.looked.replay["same"]["main_cpu_s"], 1e-9)
     return max([bound, *(one.rate() for one in tuned.race.contenders)])
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from wellfed.live.loader import limits
 from wellfed.live.loader.wire import receive, send
-from wellfed.live.tree import descendants
+from wellfed.live.tree import descendants, is_alive
 from wellfed.model import WellfedError
 
 _POLL_S = 0.05
@@ -80,12 +80,14 @@ class Probe:
         if not self.alive:
             return
         self.alive = False
-        for pid in descendants(self.pid):  # a worker may have left the group
+        family = [self.pid, *descendants(self.pid)]
+        for pid in family[1:]:  # a worker may have left the group
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(OSError):
             os.killpg(self.pid, signal.SIGKILL)
         self.connection.close()
+        self.session.gone.update(family)
 
 
 class Session:
@@ -102,6 +104,7 @@ class Session:
         self.process: subprocess.Popen[bytes] | None = None
         self.server: Connection | None = None
         self.count = 0
+        self.gone: set[int] = set()
 
     def __enter__(self) -> "Session":
         return self
@@ -207,22 +210,26 @@ class Session:
         return " | ".join(line.strip() for line in lines[-_LOG_LINES:])[-600:] or "it said nothing"
 
     def close(self) -> None:
-        alive = [probe for probe in self.probes if probe.alive]
-        for probe in alive:
-            with contextlib.suppress(Lost):
-                probe.send({"do": "close"})
-        end = time.monotonic() + 0.5
-        for probe in alive:
-            if probe.alive:
-                wait([probe.connection], max(end - time.monotonic(), 0))
-        for probe in alive:
+        for probe in self.probes:
             probe.kill()
         if self.server is not None:
             self.server.close()
         if self.process is not None:
             self._end_server(self.process)
+        self._forget_shared()
         self.listener.close()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _forget_shared(self) -> None:
+        """Shared memory that killed processes had made and not yet unlinked: torch puts the maker's pid into the name."""
+        end = time.monotonic() + 0.5
+        while any(map(is_alive, self.gone)) and time.monotonic() < end:
+            time.sleep(0.01)
+        for path in Path("/dev/shm").glob("torch_*_*"):
+            pid = path.name.split("_")[1]
+            if pid.isdecimal() and int(pid) in self.gone and not is_alive(int(pid)):
+                with contextlib.suppress(OSError):
+                    path.unlink()
 
     @staticmethod
     def _end_server(process: "subprocess.Popen[bytes]") -> None:

@@ -85,20 +85,25 @@ DECODE = frozenset(
 )
 
 
-def profile(spec: Spec, seconds: float) -> dict[str, Any]:
-    """Seconds are wall unless their name says CPU; `_s` of a batch unless it says sample."""
+def warm(spec: Spec) -> dict[str, Any]:
+    """A source, and its first batch, which may have to build what makes the others."""
     import torch
 
     torch.set_num_threads(1)  # as a worker does
     source = Source(spec)
     began = time.perf_counter()
-    first = source.batch()
-    first_s = time.perf_counter() - began
-    plain = _timed(source, seconds * _PLAIN_SHARE, began + 20 * seconds)
-    split = _split(spec, source, seconds * _SPLIT_SHARE)
+    batch = source.batch()
+    return {"source": source, "batch": batch, "first_s": time.perf_counter() - began}
+
+
+def profile(source: "Source", batch: Any, seconds: float) -> dict[str, Any]:
+    """Seconds are wall unless their name says CPU; `_s` of a batch unless it says sample."""
+    import torch
+
+    plain = _timed(source, seconds * _PLAIN_SHARE, time.perf_counter() + 20 * seconds)
+    split = _split(source.spec, source, seconds * _SPLIT_SHARE)
     return {
-        "first_s": first_s,
-        "shape": list(shape_of(first)),
+        "shape": list(shape_of(batch)),
         "batch_samples": source.mean_size(),
         **plain,
         **split,
@@ -391,10 +396,9 @@ def _threads(dataset: Any, work: list[Any], count: int, seconds: float) -> float
     return sum(done) / (time.perf_counter() - began)
 
 
-def replay(spec: Spec, seconds: float) -> dict[str, Any]:
+def replay(batch: Any, seconds: float) -> dict[str, Any]:
     """One batch over and over through one worker: what receiving costs the main process whatever makes the batches, and for
     numpy arrays what it would cost as tensors."""
-    batch = Source(spec).batch()
     shape = shape_of(batch)
     found = {"same": _through(batch, seconds, fresh=False)}
     if shape.arrays and shape.pipe_bytes > 64 << 10:

@@ -254,19 +254,30 @@ def rank_of(ring: RingFile, samples: Sequence[dict[str, Any]]) -> RankRun:
 def hook_cost(steps: Sequence[Step]) -> HookCost:
     """Medians of neighbouring blocks with and without hooks; SYNCED steps, which time the program's own calls too, left out."""
     blocks: list[tuple[bool, list[int]]] = []
+    own: list[int] = []
     for step in steps:
         if step.flags & form.SYNCED:
             continue
         hooked = not step.flags & form.UNHOOKED
+        if hooked and blocks and blocks[-1][0]:
+            own.append(step.own_ns)  # of the step before, which had hooks too
         if not blocks or blocks[-1][0] != hooked:
             blocks.append((hooked, []))
         blocks[-1][1].append(step.ns)
     whole = [(hooked, median(ns)) for hooked, ns in blocks if len(ns) >= _BLOCK // 2]
     differences = [(a[1] - b[1] if a[0] else b[1] - a[1]) / 1000 for a, b in pairwise(whole) if a[0] != b[0]]
+    own_us = round(median(own) / 1000, 2) if own else None
     if len(differences) < 6:
-        return HookCost(pairs=len(differences), why="too few blocks of 20 steps with and without hooks")
+        why = "too few blocks of 20 steps with and without hooks"
+        return HookCost(pairs=len(differences), why=why, own_us=own_us)
     middle, low, high = signed_rank_interval(differences, 0.95)
-    return HookCost(us=round(middle, 2), low_us=_rounded(low), high_us=_rounded(high), pairs=len(differences))
+    return HookCost(
+        us=round(middle, 2),
+        low_us=_rounded(low),
+        high_us=_rounded(high),
+        pairs=len(differences),
+        own_us=own_us,
+    )
 
 
 def shift_of(steps: Sequence[Step]) -> Shift | None:
