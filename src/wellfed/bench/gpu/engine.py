@@ -16,6 +16,8 @@ from wellfed.model import Machine, WellfedError
 from wellfed.model.devices import Gpu
 
 TIERS = ("driver", "torch")
+NODE_WORDS = 65_536
+"""Of the small operation that a graph's node is: on all slices of the L2 cache."""
 Work = Callable[[], object]
 """Puts one piece of work on a stream and returns at once."""
 

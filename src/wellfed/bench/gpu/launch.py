@@ -45,8 +45,8 @@ _FEW = 100
 _BATCHES = 5
 _IN_A_ROW, _COLD = 400, 100
 OF_TORCH = ("launch.graph-node",)
-"""What is asked for is the price in a framework's graph: torch's own small kernel goes before ours, which is shorter; the price of the
-node alone is `launch.graph-empty`."""
+"""What is asked for is the price in a framework's graph: torch's own small kernel goes before ours; the price of the node alone is
+`launch.graph-empty`."""
 TITLES = {
     "launch.event": "launch, between two events",
     "launch.wall": "launch and wait",
@@ -62,7 +62,7 @@ WORDS = {
     "launch.event": "event, empty kernel, event on an idle stream",
     "launch.wall": "empty kernel and stream synchronize, host clock, median of 100",
     "launch.throughput": "500 empty kernels back to back, host clock, median of 5",
-    "launch.graph-node": "chain of 1000 x.add_(1) of 65,536 floats (without torch: of one), five replays on a held stream",
+    "launch.graph-node": "chain of 1000 x.add_(1) of 65,536 floats, five replays on a held stream",
     "launch.graph-empty": "chain of 1000 empty kernels, five replays on a held stream",
     "launch.torch-op": "500 x.add_(1) of one element back to back, host clock, median of 5",
     "launch.torch-sync": "x.add_(1) of one element and torch.cuda.synchronize(), host clock, median of 300",

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from wellfed.bench.gpu.engine import NODE_WORDS
 from wellfed.model import WellfedError
 
 Work = Callable[[], object]
 _CYCLES_PER_S = 2.5e9
 """Above any clock of today's devices: the hold lasts as long as is asked for, or longer."""
-NODE_WORDS = 65_536
 """256 KiB: an activation of 16 tokens of a model of 4096."""
 _HOLD_S = 0.5e-3
 _HOLD_MAX_S = 2.0

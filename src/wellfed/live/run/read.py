@@ -63,6 +63,7 @@ class Step(NamedTuple):
     wait_ns: int
     gc_ns: int
     sync_ns: int
+    own_ns: int
     flags: int
     gpu: tuple[int, int | None] | None
     seq: int
@@ -186,18 +187,21 @@ def steps_of(ring: RingFile, kind: int, ident: int) -> list[Step]:
     gpu = {r.number: (r.gc_ns, r.wait_ns if r.ident else None) for r in ring.records if r.kind == form.GPU}
     found: list[Step] = []
     last: Record | None = None
-    wait = gc = sync = flags = 0
+    wait = gc = sync = own = flags = 0
     for record in ring.records:
         if record.kind in (form.STEP, form.FUNCTION, form.BATCH):
             wait, gc, flags = wait + record.wait_ns, gc + record.gc_ns, flags | record.flags
+            own += record.own_ns
             sync += 0 if record.kind == form.FUNCTION else record.other_ns
         if record.kind != kind or record.ident != ident:
             continue
         if last is not None and record.end_ns > last.end_ns:
             length = record.end_ns - last.end_ns
             busy = gpu.get(record.seq & 0xFFFFFFFF)
-            found.append(Step(len(found) + 1, record.end_ns, length, wait, gc, sync, flags, busy, record.seq))
-        last, wait, gc, sync, flags = record, 0, 0, 0, 0
+            found.append(
+                Step(len(found) + 1, record.end_ns, length, wait, gc, sync, own, flags, busy, record.seq)
+            )
+        last, wait, gc, sync, own, flags = record, 0, 0, 0, 0, 0
     return found
 
 

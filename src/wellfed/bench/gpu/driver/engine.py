@@ -9,8 +9,9 @@ from typing import Any
 from wellfed.bench.gpu.driver import ptx
 from wellfed.bench.gpu.driver.device import Device, DeviceBuffer, HostBuffer, Work
 from wellfed.bench.gpu.driver.library import Library
+from wellfed.bench.gpu.engine import NODE_WORDS
 
-_WORD = 256
+_ADD_THREADS = 128
 HOLD_LIMIT_NS = 2_000_000_000
 """The holding kernel gives up after two seconds: a host that died or a queue that is full must not hang the device."""
 
@@ -85,10 +86,11 @@ class DriverEngine:
         return self.device.launcher("wf_null", 1, 1, [])
 
     def add(self) -> Work:
-        """One more in one word: the smallest kernel that does something."""
-        buffer = self.device.allocate(_WORD)
+        """One more in each word, as torch's tier does it."""
+        buffer = self.device.allocate(4 * NODE_WORDS)
         self.device.fill(buffer)
-        return self.device.launcher("wf_add", 1, 1, [c_ulonglong(buffer.pointer)])
+        blocks = NODE_WORDS // (4 * _ADD_THREADS)
+        return self.device.launcher("wf_add", blocks, _ADD_THREADS, [c_ulonglong(buffer.pointer)])
 
     def fma(self, kind: str, turns: int) -> tuple[Work, int]:
         """A launch of chains of fused multiply-adds in `f32` or `f64`, and its operations."""

@@ -215,16 +215,21 @@ def _again() -> str:
 
 
 def _add() -> str:
-    """The smallest work there is: one more in one word."""
+    """One more in four words a thread, for a small operation as a framework would launch it."""
     return """
 .visible .entry wf_add(.param .u64 out)
 {
-  .reg .u64 %o; .reg .f32 %x;
+  .reg .u64 %o, %t; .reg .u32 %b, %n, %i; .reg .f32 %x<4>;
   ld.param.u64 %o, [out];
   cvta.to.global.u64 %o, %o;
-  ld.global.f32 %x, [%o];
-  add.f32 %x, %x, 0f3F800000;
-  st.global.f32 [%o], %x;
+  mov.u32 %b, %ctaid.x; mov.u32 %n, %ntid.x; mov.u32 %i, %tid.x;
+  mad.lo.u32 %i, %b, %n, %i;
+  mul.wide.u32 %t, %i, 16;
+  add.u64 %o, %o, %t;
+  ld.global.v4.f32 {%x0, %x1, %x2, %x3}, [%o];
+  add.f32 %x0, %x0, 0f3F800000; add.f32 %x1, %x1, 0f3F800000;
+  add.f32 %x2, %x2, 0f3F800000; add.f32 %x3, %x3, 0f3F800000;
+  st.global.v4.f32 [%o], {%x0, %x1, %x2, %x3};
   ret;
 }
 """
